@@ -1,0 +1,328 @@
+-- Takes back up to `batch_size` expired leases, oldest first: releases, retries or dead-letters each.
+--
+-- One statement, one transaction: queue row, attempt, events, dead letter and the ledger row of the
+-- owed hook become visible together or not at all. Safe to repeat and to run in any number of
+-- sessions: a lease that is taken back no longer matches, and a locked row is skipped.
+--
+-- Parameters
+--   batch_size      how many leases, 1..10000
+--   retry_delay_ms  until a retried job may run again, milliseconds
+--   unheard_seconds after how long an unanswered doorbell is rung again, seconds
+--   scan_from       oldest lease expiry to look at; '-infinity' looks at all
+--   job_ids         NULL, or uuid[]: only these jobs (how poison rows are isolated)
+-- Returns rows (kind, job_type, count, hook_id, job_id, organization_id, run_number, attempt, at):
+--   kind 'picked'    one row: count = leases locked, at = the youngest expiry among them
+--   kind 'released' | 'retried' | 'dead_lettered'   count per job type
+--   kind 'terminal'  one per dead letter, with its ledger row's hook_id
+-- Locks: job_queue rows (SKIP LOCKED), then job_attempts, job_dead_letters, terminal_hooks.
+-- Index: the partial index on job_queue (lease_expires_at) WHERE status = 'LEASED'.
+WITH expired AS MATERIALIZED (
+    SELECT
+        q.id,
+        q.job_type,
+        q.organization_id,
+        q.run_number,
+        q.attempt,
+        q.max_attempts,
+        q.worker_id,
+        q.stage,
+        q.last_heartbeat_at,
+        q.lease_expires_at
+    FROM job_queue AS q
+    WHERE q.status = 'LEASED'
+        AND q.lease_expires_at < now()
+        AND q.lease_expires_at >= %(scan_from)s::timestamptz
+        AND q.workflow_step_id IS NULL
+        AND (%(job_ids)s::uuid[] IS NULL OR q.id = ANY (%(job_ids)s::uuid[]))
+        AND NOT EXISTS (
+            SELECT
+            FROM reaper.deferred AS d
+            WHERE d.job_id = q.id::text
+                AND d.run_number = q.run_number
+                AND d.attempt = q.attempt
+                AND d.until > now()
+        )
+    ORDER BY q.lease_expires_at
+    LIMIT %(batch_size)s
+    FOR UPDATE OF q SKIP LOCKED
+),
+
+-- What was really deleted decides a release: a `start` that committed between this statement's
+-- snapshot and its lock re-checks this condition and keeps its attempt row.
+unstarted AS (
+    DELETE FROM job_attempts AS a
+    USING expired AS e
+    WHERE a.job_id = e.id
+        AND a.run_number = e.run_number
+        AND a.attempt = e.attempt
+        AND a.claim_origin = 'WORKER_PRESTART'
+        AND a.execution_started_persisted_at IS NULL
+    RETURNING a.job_id
+),
+
+decided AS MATERIALIZED (
+    SELECT
+        e.*,
+        CASE
+            WHEN u.job_id IS NOT NULL THEN 'released'
+            WHEN e.attempt >= e.max_attempts THEN 'dead_lettered'
+            ELSE 'retried'
+        END AS disposition
+    FROM expired AS e
+    LEFT JOIN unstarted AS u ON u.job_id = e.id
+),
+
+reaped AS (
+    UPDATE job_queue AS q
+    SET
+        status = CASE d.disposition
+            WHEN 'dead_lettered' THEN 'DEAD_LETTERED'::job_status
+            ELSE 'PENDING'::job_status
+        END,
+        attempt = CASE d.disposition WHEN 'released' THEN q.attempt - 1 ELSE q.attempt END,
+        lease_expires_at = NULL,
+        last_heartbeat_at = NULL,
+        worker_id = NULL,
+        next_run_at = CASE d.disposition
+            WHEN 'released' THEN now()
+            WHEN 'retried' THEN now() + %(retry_delay_ms)s * interval '1 millisecond'
+            ELSE q.next_run_at
+        END,
+        started_at = CASE
+            WHEN d.disposition = 'released' AND q.attempt = 1 THEN NULL
+            ELSE q.started_at
+        END,
+        finished_at = CASE d.disposition WHEN 'dead_lettered' THEN now() ELSE q.finished_at END,
+        status_reason = CASE d.disposition WHEN 'released' THEN NULL ELSE 'LEASE_EXPIRED' END,
+        last_error_code = CASE d.disposition
+            WHEN 'released' THEN NULL
+            ELSE 'job.lease_expired'
+        END,
+        last_error_message = CASE d.disposition
+            WHEN 'released' THEN NULL
+            ELSE 'Job lease expired before completion.'
+        END,
+        updated_at = now()
+    FROM decided AS d
+    WHERE q.id = d.id
+        AND q.status = 'LEASED'
+        AND q.run_number = d.run_number
+        AND q.attempt = d.attempt
+    RETURNING d.*, q.payload, q.checkpoint
+),
+
+closed AS (
+    UPDATE job_attempts AS a
+    SET
+        finished_at = now(),
+        outcome = 'LEASE_EXPIRED',
+        error_code = 'job.lease_expired',
+        error_message = 'Job lease expired before completion.',
+        retry_delay_ms = CASE d.disposition
+            WHEN 'retried' THEN %(retry_delay_ms)s
+            ELSE a.retry_delay_ms
+        END
+    FROM decided AS d
+    WHERE a.job_id = d.id
+        AND a.run_number = d.run_number
+        AND a.attempt = d.attempt
+        AND d.disposition <> 'released'
+    RETURNING a.job_id, a.execution_started_persisted_at
+),
+
+-- A worker that said `running` and was never heard of again, for the events' flag. The start is the
+-- attempt's marker, else the first event that says so.
+flagged AS (
+    SELECT
+        r.*,
+        r.stage = 'running'
+            AND s.started_at IS NOT NULL
+            AND (r.last_heartbeat_at IS NULL OR r.last_heartbeat_at <= s.started_at) AS silent
+    FROM reaped AS r
+    LEFT JOIN closed AS c ON c.job_id = r.id
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN r.stage <> 'running' THEN NULL
+            WHEN c.execution_started_persisted_at IS NOT NULL THEN c.execution_started_persisted_at
+            ELSE (
+                SELECT v.occurred_at
+                FROM job_events AS v
+                WHERE v.job_id = r.id
+                    AND v.run_number = r.run_number
+                    AND v.attempt = r.attempt
+                    AND v.event_type = 'STAGE_CHANGED'
+                    AND v.stage = 'running'
+                ORDER BY v.id
+                LIMIT 1
+            )
+        END AS started_at
+    ) AS s
+),
+
+logged AS (
+    INSERT INTO job_events (job_id, run_number, attempt, event_type, payload, occurred_at)
+    SELECT
+        f.id,
+        f.run_number,
+        f.attempt,
+        e.event_type,
+        e.payload,
+        now()
+    FROM flagged AS f
+    CROSS JOIN LATERAL (
+        VALUES
+            (
+                1,
+                'FAILED'::job_event_type,
+                f.disposition <> 'released',
+                jsonb_build_object(
+                    'kind', 'LEASE_EXPIRED',
+                    'error_code', 'job.lease_expired',
+                    'error_message', 'Job lease expired before completion.',
+                    'started_without_renewal_heartbeat', f.silent
+                )
+            ),
+            (
+                2,
+                'RETRY_SCHEDULED',
+                f.disposition = 'retried',
+                jsonb_build_object(
+                    'kind', 'LEASE_EXPIRED',
+                    'retry_delay_ms', %(retry_delay_ms)s,
+                    'next_run_at', now() + %(retry_delay_ms)s * interval '1 millisecond',
+                    'started_without_renewal_heartbeat', f.silent
+                )
+            ),
+            (
+                2,
+                'DEAD_LETTERED',
+                f.disposition = 'dead_lettered',
+                jsonb_build_object(
+                    'kind', 'LEASE_EXPIRED',
+                    'error_code', 'job.lease_expired',
+                    'started_without_renewal_heartbeat', f.silent
+                )
+            ),
+            (
+                1,
+                'REQUEUED',
+                f.disposition = 'released',
+                jsonb_build_object('reason', 'LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED')
+            )
+    ) AS e (position, event_type, applies, payload)
+    WHERE e.applies
+    ORDER BY f.lease_expires_at, f.id, e.position
+),
+
+dead AS (
+    INSERT INTO job_dead_letters AS l (
+        job_id,
+        job_type,
+        organization_id,
+        run_number,
+        attempt,
+        error_code,
+        error_message,
+        payload_snapshot,
+        checkpoint_snapshot,
+        failed_at
+    )
+    SELECT
+        r.id,
+        r.job_type,
+        r.organization_id,
+        r.run_number,
+        r.attempt,
+        'job.lease_expired',
+        'Job lease expired before completion.',
+        r.payload,
+        r.checkpoint,
+        now()
+    FROM reaped AS r
+    WHERE r.disposition = 'dead_lettered'
+    ON CONFLICT (job_id) DO UPDATE
+    SET
+        run_number = excluded.run_number,
+        attempt = excluded.attempt,
+        error_code = excluded.error_code,
+        error_message = excluded.error_message,
+        payload_snapshot = excluded.payload_snapshot,
+        checkpoint_snapshot = excluded.checkpoint_snapshot,
+        failed_at = excluded.failed_at
+),
+
+owed AS (
+    INSERT INTO reaper.terminal_hooks (
+        job_id,
+        run_number,
+        attempt,
+        job_type,
+        organization_id,
+        max_attempts,
+        lease_owner,
+        payload,
+        reason,
+        failure_kind,
+        error_code,
+        error_message,
+        due_at
+    )
+    SELECT
+        r.id,
+        r.run_number,
+        r.attempt,
+        r.job_type,
+        r.organization_id,
+        r.max_attempts,
+        r.worker_id,
+        r.payload,
+        'LEASE_EXPIRED',
+        'LEASE_EXPIRED',
+        'job.lease_expired',
+        'Job lease expired before completion.',
+        now() + make_interval(secs => %(unheard_seconds)s)
+    FROM reaped AS r
+    WHERE r.disposition = 'dead_lettered'
+    ORDER BY r.lease_expires_at, r.id
+    RETURNING hook_id, job_id, job_type, organization_id, run_number, attempt
+)
+
+SELECT
+    'picked' AS kind,
+    NULL AS job_type,
+    -- A trigger that quietly keeps a row would leave it half reaped and be picked for ever. Such a
+    -- row is poison too: failing here (22012) undoes the statement and has it isolated.
+    (SELECT count(*) FROM expired) / (
+        CASE WHEN (SELECT count(*) FROM reaped) = (SELECT count(*) FROM expired) THEN 1 ELSE 0 END
+    ) AS count,
+    NULL::bigint AS hook_id,
+    NULL AS job_id,
+    NULL AS organization_id,
+    NULL::integer AS run_number,
+    NULL::integer AS attempt,
+    (SELECT max(lease_expires_at) FROM expired) AS at
+UNION ALL
+SELECT
+    disposition,
+    job_type,
+    count(*),
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL
+FROM reaped
+GROUP BY disposition, job_type
+UNION ALL
+SELECT
+    'terminal',
+    job_type,
+    1,
+    hook_id,
+    job_id,
+    organization_id,
+    run_number,
+    attempt,
+    NULL
+FROM owed
