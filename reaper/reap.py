@@ -113,18 +113,15 @@ def _drain(database: Database, settings: Settings, publish: Publish) -> ReapResu
     ringing, scan_from = True, None
     while True:
         batch = _reap_batch(database, settings, scan_from)
-        sent = ringing and _ring(database, publish, batch)
-        ringing = ringing and (sent or not batch.terminal)
-        if not ringing and batch.terminal:
-            ledger.mark_unsent(database, [record.hook for record in batch.terminal])
-        total = _add(total, batch, len(batch.terminal) if sent else 0)
+        if batch.terminal:
+            hooks = [record.hook for record in batch.terminal]
+            ringing = ringing and publish(hooks)
+            if not ringing:
+                ledger.mark_unsent(database, hooks)
+        total = _add(total, batch, len(batch.terminal) if ringing else 0)
         scan_from = batch.resume_from
         if batch.picked < settings.claim_batch_size or time.monotonic() > deadline:
             return total
-
-
-def _ring(_database: Database, publish: Publish, batch: BatchResult) -> bool:
-    return bool(batch.terminal) and publish([record.hook for record in batch.terminal])
 
 
 def _add(total: ReapResult, batch: BatchResult, published: int) -> ReapResult:

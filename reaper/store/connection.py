@@ -47,7 +47,14 @@ class Database:
     connection of its own: the inherited one is dropped without a word to the server.
     """
 
-    def __init__(self, dsn: str, *, application_name: str = "reaper") -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        application_name: str = "reaper",
+        connect_timeout_seconds: int = CONNECT_TIMEOUT_SECONDS,
+        statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,
+    ) -> None:
         """Remember where to connect; nothing is opened yet.
 
         Raises:
@@ -61,13 +68,14 @@ class Database:
                 "postgresql://user@host:5432/name or host=... dbname=..."
             ) from None
         self._keywords = {
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "connect_timeout": connect_timeout_seconds,
             "application_name": application_name,
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
             "tcp_user_timeout": 30_000,
         } | given
+        self._statement_timeout_ms = statement_timeout_ms
         self._connection: Any = None
         self._pid = 0
 
@@ -81,7 +89,7 @@ class Database:
         name: str,
         parameters: Mapping[str, Any] | None = None,
         *,
-        statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,
+        statement_timeout_ms: int | None = None,
         repeatable: bool = True,
     ) -> list[Row]:
         """Run statement `name` in a transaction of its own and return its rows.
@@ -94,7 +102,8 @@ class Database:
             SchemaError: a table, column or type is missing.
         """
         text = _PREAMBLE + sql.load(name)
-        values = {**_limits(statement_timeout_ms), **(parameters or {})}
+        timeout_ms = statement_timeout_ms or self._statement_timeout_ms
+        values = {**_limits(timeout_ms), **(parameters or {})}
         try:
             return self._run(text, values)
         except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
@@ -126,6 +135,29 @@ class Database:
                 transaction.run("ROLLBACK")
             self._was_broken()
             raise
+
+    @contextmanager
+    def lend(self, *, statement_timeout_ms: int) -> Iterator["Lent"]:
+        """Lend the connection to a transactional handler; commit if `keep` was set, else undo.
+
+        Raises:
+            StoreError: PostgreSQL cannot be reached, or refused the commit.
+        """
+        self.execute("schema_version")  # renews a connection that proves broken
+        connection = self._open()
+        connection.autocommit = False
+        lent = Lent(connection, statement_timeout_ms)
+        try:
+            yield lent
+            if lent.keep:
+                connection.commit()
+        except psycopg2.Error as error:
+            raise _named(error) from None
+        finally:
+            with suppress(psycopg2.Error):
+                connection.rollback()
+                connection.autocommit = True
+            self._was_broken()
 
     def wait_until_reachable(self, seconds: float) -> None:
         """Try to connect until it works or `seconds` have passed.
@@ -236,6 +268,26 @@ class Transaction:
             raise _named(error) from None
 
 
+class Lent:
+    """A connection lent to a handler, inside a transaction that the handler must not end."""
+
+    def __init__(self, connection: Any, statement_timeout_ms: int) -> None:
+        self.connection = connection
+        self.transaction = Transaction(connection)
+        self.keep = False
+        self._xid = self.transaction.run(
+            _PREAMBLE + "SELECT pg_current_xact_id()::text", _limits(statement_timeout_ms)
+        )
+
+    def is_unbroken(self) -> bool:
+        """Whether this is still the transaction it was lent in."""
+        try:
+            now = self.transaction.run("SELECT pg_current_xact_id_if_assigned()::text")
+        except StoreError:
+            return False
+        return now == self._xid
+
+
 class _Borrowed(Database):
     """Statements inside the caller's own transaction; the caller commits."""
 
@@ -247,7 +299,7 @@ class _Borrowed(Database):
         name: str,
         parameters: Mapping[str, Any] | None = None,
         *,
-        statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,  # noqa: ARG002 -- the caller's own limits hold
+        statement_timeout_ms: int | None = None,  # noqa: ARG002 -- the caller's own limits hold
         repeatable: bool = True,  # noqa: ARG002 -- never repeated in somebody else's transaction
     ) -> list[Row]:
         return self._transaction.execute(name, parameters)

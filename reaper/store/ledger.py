@@ -103,7 +103,10 @@ def record_outcome(
     state: HookState,
     error: str | None = None,
 ) -> LedgerEvent | None:
-    """Record how a try ended; None if it was recorded before or claimed again since."""
+    """Record how a try ended; None if it was recorded before or claimed again since.
+
+    The limits are the session's: give the worker's parent a `Database` with short ones.
+    """
     rows = session.execute(
         "record_outcome",
         {

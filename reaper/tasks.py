@@ -1,0 +1,114 @@
+"""The Celery tasks: each hands over to a plain function and turns its failure into one line."""
+
+from functools import cache
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from reaper import reap as reaping
+from reaper import telemetry
+from reaper.celery import (
+    HOOK_QUEUE,
+    HOOK_TASK,
+    REAP_QUEUE,
+    REAP_TASK,
+    REDELIVER_TASK,
+    app,
+    settings,
+)
+from reaper.errors import StoreError
+from reaper.hooks import HookRunner
+from reaper.jobs import HookState
+from reaper.publishing import Doorbell
+from reaper.registry import registry
+from reaper.store import Database
+from reaper.worker import handler_limits, identity, quiet_signals
+
+REAP_LIMIT_SECONDS = settings.tick_budget_seconds + 30
+"""A tick's budget, one statement that began just before its end (15 s), and one publish (5 s)."""
+
+
+class ReapFailed(Exception):  # noqa: N818 -- what Flower shows
+    """A tick or a redelivery failed; the next one goes on."""
+
+
+class HookFailed(Exception):  # noqa: N818 -- what Flower shows
+    """A hook failed or timed out; the text is the exception's type, the ledger has the rest."""
+
+
+doorbell = Doorbell(app)
+
+
+@cache
+def database() -> Database:
+    """Return this process's database; the connection itself is opened after the fork."""
+    return Database(settings.require_database_url(), application_name="reaper")
+
+
+@app.task(
+    name=REAP_TASK,
+    queue=REAP_QUEUE,
+    time_limit=REAP_LIMIT_SECONDS,
+    throws=(ReapFailed,),
+    acks_late=False,
+)
+def reap() -> None:
+    """Run one tick."""
+    try:
+        reaping.run_tick(database(), settings, doorbell.publish)
+    except StoreError as error:
+        telemetry.reap_failed(
+            error, batch_size=settings.claim_batch_size, retry_delay_ms=settings.retry_delay_ms
+        )
+        raise ReapFailed(str(error)) from None
+
+
+@app.task(
+    name=REDELIVER_TASK,
+    queue=REAP_QUEUE,
+    time_limit=REAP_LIMIT_SECONDS,
+    throws=(ReapFailed,),
+    acks_late=False,
+)
+def redeliver() -> None:
+    """Ring again for hooks whose message or worker was lost."""
+    try:
+        reaping.redeliver(database(), settings, doorbell.publish, doorbell.count_messages)
+    except StoreError as error:
+        telemetry.redelivery_failed(error)
+        raise ReapFailed(str(error)) from None
+
+
+@app.task(
+    name=HOOK_TASK,
+    queue=HOOK_QUEUE,
+    soft_time_limit=settings.hook_timeout_seconds,
+    time_limit=settings.hook_hard_limit_seconds,
+    acks_late=True,
+    acks_on_failure=True,
+    acks_on_timeout=True,
+    reject_on_worker_lost=False,
+    serializer="json",
+    throws=(HookFailed,),
+    Request="reaper.worker:HookRequest",
+)
+def terminal_hook(hook_id: int, try_number: int) -> None:
+    """Run one hook: the message is only its key and the try it was sent for."""
+    quiet_signals()
+    try:
+        outcome = _runner().run(hook_id, try_number)
+    except StoreError as error:
+        raise HookFailed(str(error)) from None
+    if outcome.state in {HookState.FAILED, HookState.TIMED_OUT}:
+        raise HookFailed(outcome.error_type) from None
+
+
+@cache
+def _runner() -> HookRunner:
+    return HookRunner(
+        database=database(),
+        registry=registry,
+        settings=settings,
+        worker=identity(),
+        guard=handler_limits,
+        soft_limit=SoftTimeLimitExceeded,
+    )
