@@ -158,7 +158,7 @@ class EmbeddedPostgres(EmbeddedServer):
         programs = self._bin_dir or _wheel_programs()
         if not (programs / "postgres").exists():
             raise ReaperError(
-                f"there is no PostgreSQL in {programs}: give bin_dir the directory of its `postgres`"
+                f"there is no PostgreSQL in {programs}; give bin_dir the directory of its programs"
             )
         if _reaches(programs / "postgres", owner):
             return programs
@@ -170,8 +170,8 @@ class EmbeddedPostgres(EmbeddedServer):
             place = self._make_temporary() / "socket"
         if not _reaches(place, owner):
             raise ReaperError(
-                f"PostgreSQL does not run as root, and {pwd.getpwuid(owner[0]).pw_name} cannot reach "
-                f"{place.parent}; choose a directory outside of private ones, or another user"
+                f"PostgreSQL does not run as root, and {pwd.getpwuid(owner[0]).pw_name} cannot "
+                f"reach {place.parent}; choose a directory outside of private ones, or another user"
             )
         _make_private(place, owner)
         return place

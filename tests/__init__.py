@@ -1,0 +1,1 @@
+"""The tests: real PostgreSQL, a real broker, real processes."""
