@@ -31,6 +31,7 @@ CREATE TABLE reaper.terminal_hooks (
     started_at timestamptz,
     finished_at timestamptz,
     error text,                   -- of the handler; bounded, cleaned
+    owed_since timestamptz NOT NULL DEFAULT now(),  -- the death, or a person's last retry
     created_at timestamptz NOT NULL DEFAULT now()
 )
 -- Each row is updated twice (claim, outcome): leave room for it on the page.
@@ -43,6 +44,12 @@ CREATE INDEX terminal_hooks_job ON reaper.terminal_hooks (job_id, run_number, at
 -- Redelivery and the search for lost hooks read only what is still open.
 CREATE INDEX terminal_hooks_pending ON reaper.terminal_hooks (due_at, hook_id) WHERE state = 'pending';
 CREATE INDEX terminal_hooks_running ON reaper.terminal_hooks (due_at) WHERE state = 'running';
+-- Pruning and the roll-up read what has finished, by time.
+CREATE INDEX terminal_hooks_finished ON reaper.terminal_hooks (finished_at)
+    WHERE state IN ('completed', 'failed', 'timed_out', 'unhandled');
+-- What a person looks for first; completed hooks, the many, are not in it.
+CREATE INDEX terminal_hooks_unhappy ON reaper.terminal_hooks (job_type, state)
+    WHERE state IN ('failed', 'timed_out', 'unhandled');
 
 CREATE TABLE reaper.hook_types (
     job_type text PRIMARY KEY,
@@ -80,6 +87,29 @@ CREATE TABLE reaper.tick_totals (
 );
 
 COMMENT ON TABLE reaper.tick_totals IS 'Leases reaped ever, by type and disposition.';
+
+CREATE TABLE reaper.hook_totals (
+    job_type text NOT NULL,
+    state text NOT NULL CHECK (state IN ('completed', 'failed', 'timed_out', 'unhandled')),
+    upper_seconds double precision NOT NULL,  -- of the histogram's bucket; Infinity is the last
+    total bigint NOT NULL,
+    seconds double precision NOT NULL,        -- how long those hooks ran, together
+    PRIMARY KEY (job_type, state, upper_seconds)
+);
+
+COMMENT ON TABLE reaper.hook_totals IS
+    'Hooks finished up to reaper.hook_roll_up.counted_until, by type, outcome and duration. Survives pruning.';
+
+CREATE TABLE reaper.hook_roll_up (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    counted_until timestamptz NOT NULL DEFAULT '-infinity'
+)
+WITH (fillfactor = 10);
+
+INSERT INTO reaper.hook_roll_up DEFAULT VALUES;
+
+COMMENT ON TABLE reaper.hook_roll_up IS
+    'One row: hooks that finished up to then are in reaper.hook_totals, later ones only in the ledger.';
 
 CREATE TABLE reaper.deferred (
     job_id text PRIMARY KEY,
