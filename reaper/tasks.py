@@ -1,6 +1,7 @@
 """The Celery tasks: each hands over to a plain function and turns its failure into one line."""
 
 from functools import cache
+from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
@@ -21,7 +22,7 @@ from reaper.jobs import HookState
 from reaper.publishing import Doorbell
 from reaper.registry import registry
 from reaper.store import Database
-from reaper.worker import handler_limits, identity, quiet_signals
+from reaper.worker import handler_limits, hook_signals, process
 
 REAP_LIMIT_SECONDS = settings.tick_budget_seconds + 30
 """A tick's budget, one statement that began just before its end (15 s), and one publish (5 s)."""
@@ -35,6 +36,26 @@ class HookFailed(Exception):  # noqa: N818 -- what Flower shows
     """A hook failed or timed out; the text is the exception's type, the ledger has the rest."""
 
 
+_TICK: dict[str, Any] = {
+    "queue": REAP_QUEUE,
+    "time_limit": REAP_LIMIT_SECONDS,
+    "throws": (ReapFailed,),
+    "acks_late": False,
+}
+
+_HOOK: dict[str, Any] = {
+    "queue": HOOK_QUEUE,
+    "soft_time_limit": settings.hook_timeout_seconds,
+    "time_limit": settings.hook_hard_limit_seconds,
+    "acks_late": True,
+    "acks_on_failure": True,
+    "acks_on_timeout": True,
+    "reject_on_worker_lost": False,
+    "serializer": "json",
+    "throws": (HookFailed,),
+    "Request": "reaper.worker:HookRequest",
+}
+
 doorbell = Doorbell(app)
 
 
@@ -44,13 +65,7 @@ def database() -> Database:
     return Database(settings.require_database_url(), application_name="reaper")
 
 
-@app.task(
-    name=REAP_TASK,
-    queue=REAP_QUEUE,
-    time_limit=REAP_LIMIT_SECONDS,
-    throws=(ReapFailed,),
-    acks_late=False,
-)
+@app.task(name=REAP_TASK, **_TICK)
 def reap() -> None:
     """Run one tick."""
     try:
@@ -62,13 +77,7 @@ def reap() -> None:
         raise ReapFailed(str(error)) from None
 
 
-@app.task(
-    name=REDELIVER_TASK,
-    queue=REAP_QUEUE,
-    time_limit=REAP_LIMIT_SECONDS,
-    throws=(ReapFailed,),
-    acks_late=False,
-)
+@app.task(name=REDELIVER_TASK, **_TICK)
 def redeliver() -> None:
     """Ring again for hooks whose message or worker was lost."""
     try:
@@ -78,24 +87,14 @@ def redeliver() -> None:
         raise ReapFailed(str(error)) from None
 
 
-@app.task(
-    name=HOOK_TASK,
-    queue=HOOK_QUEUE,
-    soft_time_limit=settings.hook_timeout_seconds,
-    time_limit=settings.hook_hard_limit_seconds,
-    acks_late=True,
-    acks_on_failure=True,
-    acks_on_timeout=True,
-    reject_on_worker_lost=False,
-    serializer="json",
-    throws=(HookFailed,),
-    Request="reaper.worker:HookRequest",
-)
+@app.task(name=HOOK_TASK, **_HOOK)
 def terminal_hook(hook_id: int, try_number: int) -> None:
     """Run one hook: the message is only its key and the try it was sent for."""
-    quiet_signals()
+    if process.controller is not None and not process.runs_hooks:
+        raise HookFailed(f"not a hook worker; redelivery rings on {HOOK_QUEUE}")  # no handlers here
     try:
-        outcome = _runner().run(hook_id, try_number)
+        with hook_signals():
+            outcome = _runner().run(hook_id, try_number)
     except StoreError as error:
         raise HookFailed(str(error)) from None
     if outcome.state in {HookState.FAILED, HookState.TIMED_OUT}:
@@ -108,7 +107,7 @@ def _runner() -> HookRunner:
         database=database(),
         registry=registry,
         settings=settings,
-        worker=identity(),
+        worker=process.identity(),
         guard=handler_limits,
         soft_limit=SoftTimeLimitExceeded,
     )

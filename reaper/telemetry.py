@@ -154,9 +154,12 @@ def hard_limit_unrecorded(hook_id: int, error: str) -> None:
     _emit(logging.WARNING, "hard_limit_unrecorded", hook_id=hook_id, error=error)
 
 
-def drain_cut_off(hooks: int, *, window_seconds: float) -> None:
-    """Log that a shutdown ended hooks that were still running; they will run again."""
-    _emit(logging.WARNING, "drain_cut_off", hooks=hooks, window_seconds=window_seconds)
+def drain_cut_off(hooks: int | None, *, window_seconds: float, error: str | None = None) -> None:
+    """Log that a shutdown ended hooks that were still running; they will run again.
+
+    `hooks` None: PostgreSQL failed, they are released as lost when they are due.
+    """
+    _emit(logging.WARNING, "drain_cut_off", hooks=hooks, window_seconds=window_seconds, error=error)
 
 
 def worker_configured(**fields: Any) -> None:

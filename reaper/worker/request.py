@@ -1,0 +1,67 @@
+"""A running hook as the parent process sees it: its limits, and the record of its kill."""
+
+import time
+from signal import SIGKILL
+from typing import Any
+
+from celery.worker.request import Request
+
+from reaper import telemetry
+from reaper.celery import settings
+from reaper.errors import StoreError
+from reaper.jobs import HookRef, HookState
+from reaper.store import ledger
+from reaper.worker.process import parent_database
+
+PAUSE_SECONDS = 10.0
+"""After one failure the parent leaves PostgreSQL alone: each would hold up every hook's limits.
+What it could not record is released as lost when it is due."""
+
+_pause_until = 0.0
+
+
+class HookRequest(Request):
+    """Celery's view of a running hook in the parent."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take the limits from the settings: message headers and annotations cannot change them."""
+        super().__init__(*args, **kwargs)
+        self.time_limits = (settings.hook_hard_limit_seconds, settings.hook_timeout_seconds)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Record `timed_out` when the hard limit kills the hook."""
+        super().on_timeout(soft, timeout)
+        if not soft:
+            hook_id, try_number = self.args
+            record_kill(int(hook_id), int(try_number))
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: ARG002
+        """End the hook at once, for a cold shutdown: it is deaf to Celery's SIGTERM."""
+        super().cancel(pool, SIGKILL, emit_retry)
+
+
+def record_kill(hook_id: int, try_number: int) -> None:
+    """Record a hook that is being killed at its hard limit. Safe to repeat; never raises."""
+    global _pause_until  # noqa: PLW0603 -- the parent's one memory of a failing database
+    if time.monotonic() < _pause_until:
+        telemetry.hard_limit_unrecorded(hook_id, "PostgreSQL failed a moment ago")
+        return
+    database = parent_database()
+    try:
+        event = ledger.record_outcome(
+            database,
+            hook_id=hook_id,
+            try_number=try_number,
+            state=HookState.TIMED_OUT,
+            error="hard time limit reached, killed",
+        )
+    except StoreError as error:
+        _pause_until = time.monotonic() + PAUSE_SECONDS
+        telemetry.hard_limit_unrecorded(hook_id, str(error))
+    else:
+        if event is not None:
+            hook = HookRef(hook_id, try_number, event.job_id, event.job_type)
+            limit = settings.hook_hard_limit_seconds
+            telemetry.hook_timed_out(hook, event, timeout_seconds=limit)
+    finally:
+        database.close()

@@ -1,0 +1,125 @@
+"""What a worker checks and sets before its pool is made: settings, servers, handlers, the cap."""
+
+import logging
+import sys
+from typing import Any, NoReturn
+
+from celery import concurrency, signals
+from celery.concurrency.prefork import TaskPool as PreforkPool
+
+from reaper import telemetry
+from reaper.celery import (
+    HOOK_QUEUE,
+    REAP_QUEUE,
+    app,
+    celeryconfig_path,
+    handler_modules,
+    one_line_each,
+    settings,
+)
+from reaper.errors import ConfigError, ReaperError, StoreError
+from reaper.registry import load_handlers
+from reaper.store import Database, schema
+from reaper.worker.process import CONNECT_SECONDS, process
+
+
+@signals.worker_init.connect
+def check_worker(sender: Any, **_: Any) -> None:
+    """Check settings, database and handlers, and set the cap, before the pool is made.
+
+    1. The database is reachable and has this version of the schema.
+    2. The broker is reachable.
+    3. A hook worker is prefork, at most eight wide, and its handlers import.
+
+    Ends the process with one line where something is missing.
+    """
+    queues = process.adopt(sender)
+    if not queues & {REAP_QUEUE, HOOK_QUEUE}:
+        return
+    try:
+        _check(sender)
+    except ReaperError as error:
+        _refuse(one_line_each(ConfigError(str(error))))
+    except Exception as error:
+        # Celery would log it and start the worker all the same, unchecked and uncapped.
+        logging.getLogger("reaper").exception("the worker's checks failed")
+        _refuse(f"reaper: the worker's checks failed: {type(error).__name__}")
+    if queues >= {REAP_QUEUE, HOOK_QUEUE}:
+        telemetry.all_in_one_worker()
+
+
+def _check(worker: Any) -> None:
+    if celeryconfig_path:
+        telemetry.config_found(celeryconfig_path)
+    _check_database()
+    _check_broker()
+    if process.runs_hooks:
+        _enforce_cap(worker)
+        types = load_handlers(handler_modules)
+        telemetry.worker_configured(
+            hooks_at_once=worker.concurrency,
+            hook_timeout_seconds=settings.hook_timeout_seconds,
+            drain_seconds=settings.drain_window_seconds,
+            handlers=",".join(types) or "none",
+        )
+
+
+def _refuse(line: str) -> NoReturn:
+    """End the process. Only SystemExit stops a worker from a signal: Celery logs all else."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+    raise SystemExit(1) from None
+
+
+def _check_database() -> None:
+    database = Database(settings.require_database_url(), application_name="reaper")
+    try:
+        schema.check(database)
+    except StoreError as error:
+        if error.sqlstate is None:
+            raise ConfigError(f"REAPER_DATABASE_URL: {error}") from None
+        raise
+    finally:
+        database.close()
+
+
+def _check_broker() -> None:
+    connection = app.connection_for_write().clone(connect_timeout=CONNECT_SECONDS)
+    try:
+        connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+        connection.channel()
+    except Exception as error:  # noqa: BLE001 -- each transport has its own
+        raise ConfigError(
+            f"REAPER_BROKER_URL={connection.as_uri()!r} cannot be reached: "
+            f"{type(error).__name__}; check the URL and that the broker is up"
+        ) from None
+    finally:
+        connection.release()
+
+
+def _enforce_cap(worker: Any) -> None:
+    """At most eight hooks at once, whatever -c, --autoscale and -P say."""
+    pool = concurrency.get_implementation(worker.pool_cls)
+    if not issubclass(pool, PreforkPool):
+        raise ConfigError(
+            f"-P {pool.__module__.rpartition('.')[2]} is not allowed on a worker that consumes "
+            f"{HOOK_QUEUE}: only prefork keeps the hooks' time limits; leave -P and worker_pool out"
+        )
+    if worker.pool_start_method != "fork":
+        raise ConfigError(
+            f"worker_pool_start_method={worker.pool_start_method!r} is not allowed on a worker "
+            f"that consumes {HOOK_QUEUE}: its children get the handlers by fork; leave it out"
+        )
+    cap = settings.hook_concurrency
+    asked = worker.concurrency
+    worker.concurrency = min(asked, cap) if isinstance(asked, int) else cap  # it may be "auto"
+    autoscale = worker.options.get("autoscale")
+    if autoscale:
+        most, least = _autoscale(autoscale)
+        worker.options["autoscale"] = [min(most, cap), min(least, cap)]
+
+
+def _autoscale(value: Any) -> tuple[int, int]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    most = int(parts[0])
+    return most, int(parts[1]) if len(parts) > 1 else 0
