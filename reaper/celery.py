@@ -5,22 +5,19 @@ settings and stops the command with one line per fault if one is bad; it connect
 imports no handler.
 """
 
-import importlib
-import importlib.util
-import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
 import click
-from celery import Celery
-from celery.app.defaults import SETTING_KEYS
+from celery import Celery, signals
+from celery.utils.log import ColorFormatter
 from kombu import Queue
 
+from reaper import contradictions, deployment, logs
 from reaper.config import Settings
 from reaper.errors import ConfigError
 
@@ -40,84 +37,25 @@ _BROKER_SECONDS = 30
 """Slack of the visibility timeout above hook and drain: a reconnect after a Redis restart."""
 
 
-def hook_modules(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the modules named by Celery's `imports` and `include` in a celeryconfig.py.
-
-    They are imported by hook workers only: a broken handler must not stop the reaping.
-    """
-    named: list[str] = []
-    for key in ("imports", "include"):
-        value = config.get(key) or ()
-        named += [value] if isinstance(value, str) else list(value)
-    return tuple(named)
-
-
-def load_celeryconfig() -> tuple[dict[str, Any], str | None]:
-    """Return the settings of the `celeryconfig.py` on the path, if there is one, and its path.
-
-    Raises:
-        ConfigError: it does not import, or holds a setting neither Celery nor reaper knows.
-    """
-    with _current_directory_first():
-        spec = importlib.util.find_spec("celeryconfig")
-        if spec is None:
-            return {}, None
-        try:
-            module = importlib.import_module("celeryconfig")
-        except Exception as error:
-            raise ConfigError(
-                f"celeryconfig.py ({spec.origin}) does not import: {type(error).__name__}: {error}"
-            ) from error
-    given = {
-        key: value
-        for key, value in vars(module).items()
-        if key.islower() and not key.startswith("_") and not hasattr(value, "__spec__")
-    }
-    given = {k: v for k, v in given.items() if not callable(v)}
-    for key in given:
-        if key not in SETTING_KEYS and not key.startswith("reaper_"):
-            raise ConfigError(
-                f"{key} in celeryconfig.py ({spec.origin}) is a setting of neither Celery nor "
-                "reaper; correct its name or take it out"
-            )
-    return given, spec.origin
-
-
-def load_settings(given: Mapping[str, Any]) -> Settings:
-    """Return reaper's settings; `REAPER_*` wins over a celeryconfig.py.
-
-    Raises:
-        ConfigError: one line for each fault.
-    """
-    own = {k.removeprefix("reaper_"): v for k, v in given.items() if k.startswith("reaper_")}
-    if "broker_url" in given:
-        own.setdefault("broker_url", given["broker_url"])
-    return Settings.load(own)
+def reap_limit_seconds(settings: Settings) -> float:
+    """When a reap is killed: its budget, a statement begun just before its end, one publish."""
+    return settings.tick_budget_seconds + 30
 
 
 def configuration(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return Celery's configuration: reaper's defaults, with a celeryconfig.py laid over them.
 
-    Schedules and routes are merged by key. Queue, limits, acks and serializer of reaper's own tasks
-    come from Settings and the tasks themselves.
+    Queue, limits, acks and serializer of reaper's own tasks come from Settings and the tasks
+    themselves.
 
     Raises:
-        ConfigError: the celeryconfig.py contradicts what reaper's tasks need.
+        ConfigError: the celeryconfig.py contradicts what reaper's tasks need; one line each.
     """
-    config = _defaults(settings)
-    for key, value in given.items():
-        if key.startswith("reaper_") or key in {"broker_url", "imports", "include"}:
-            continue
-        if key in {"beat_schedule", "broker_transport_options"}:
-            config[key] = {**config[key], **value}
-        elif key == "task_queues":
-            config[key] = [*config[key], *value]
-        elif key == "task_routes":
-            config[key] = [config[key], *(value if isinstance(value, list | tuple) else [value])]
-        else:
-            config[key] = value
-    _refuse_contradictions(config, given)
-    return config
+    limit = reap_limit_seconds(settings)
+    faults = contradictions.find(given, _OWN_TASKS, reap_limit_seconds=limit)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return deployment.merge(_defaults(settings), given)
 
 
 def _defaults(settings: Settings) -> dict[str, Any]:
@@ -179,51 +117,22 @@ def _every(task: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def _refuse_contradictions(config: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    if "json" not in config["accept_content"]:
-        raise ConfigError(
-            f"accept_content={given['accept_content']!r} in celeryconfig.py shuts out reaper's own "
-            "messages: it must hold 'json'"
-        )
-    own_routes = given.get("task_routes")
-    for task, queue in _OWN_TASKS.items():
-        route = own_routes.get(task) if isinstance(own_routes, Mapping) else None
-        if route and route.get("queue", queue) != queue:
-            raise ConfigError(
-                f"task_routes in celeryconfig.py sends {task} to {route['queue']!r}: its queue is "
-                f"{queue!r}, take the entry out"
-            )
-    for name, entry in config["beat_schedule"].items():
-        task, options = entry.get("task"), entry.get("options") or {}
-        if task in _OWN_TASKS and options.get("queue", _OWN_TASKS[task]) != _OWN_TASKS[task]:
-            raise ConfigError(
-                f"beat_schedule[{name!r}] in celeryconfig.py sends {task} to "
-                f"{options['queue']!r}: its queue is {_OWN_TASKS[task]!r}"
-            )
-
-
-@contextmanager
-def _current_directory_first() -> Iterator[None]:
-    """Find a celeryconfig.py where the command was started, as Celery itself does."""
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
-
-
-def _configured() -> tuple[Celery, Settings, tuple[str, ...], str | None]:
-    given, path = load_celeryconfig()
-    settings = load_settings(given)
-    app = Celery("reaper", include=["reaper.tasks", "reaper.worker"])
-    app.config_from_object(configuration(settings, given))
-    return app, settings, (*settings.handlers, *hook_modules(given)), path
-
-
 def one_line_each(error: ConfigError) -> str:
     """Return the faults as the lines a person sees."""
     return re.sub(r"^", "reaper: ", str(error), flags=re.MULTILINE)
+
+
+def _configured() -> tuple[Celery, Settings, tuple[str, ...], str | None]:
+    """Read everything, and report the faults of everything at once."""
+    given, path = deployment.load_celeryconfig()
+    try:
+        settings = deployment.load_settings(given)
+    except ConfigError as error:
+        more = contradictions.find(given, _OWN_TASKS, reap_limit_seconds=0)
+        raise ConfigError("\n".join([str(error), *more])) from None
+    app = Celery("reaper", include=["reaper.tasks", "reaper.worker", "reaper.beat"])
+    app.config_from_object(configuration(settings, given))
+    return app, settings, (*settings.handlers, *deployment.hook_modules(given)), path
 
 
 try:
@@ -235,3 +144,13 @@ except ConfigError as error:
         raise
     click.echo(one_line_each(error), err=True)
     sys.exit(2)
+
+
+@signals.after_setup_logger.connect
+@signals.after_setup_task_logger.connect
+def format_logs(logger: Any, **_: Any) -> None:
+    """Give the handlers Celery made reaper's format; handlers of the deployment keep theirs."""
+    for handler in logger.handlers:
+        if isinstance(handler.formatter, ColorFormatter):
+            handler.setFormatter(logs.formatter(settings.log_format))
+    logs.leave_out(_OWN_TASKS)

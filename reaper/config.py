@@ -1,20 +1,26 @@
-"""The settings: every knob, from the environment, validated once at start. Imports no server client.
+"""The settings: every knob, from the environment, validated once at start. Imports no client.
 
-Precedence: `REAPER_*` (and its `JOBS_*` alias) > `reaper_*` in a celeryconfig.py > the default.
-The original silently fell back to a default on a bad value, which hides typos; here every fault is
-reported, all at once, and the process does not start.
+Precedence: `REAPER_*` > its `JOBS_*` alias > `reaper_*` in a celeryconfig.py > the default. An
+empty or blank value counts as not set. The original silently fell back to a default on a bad value,
+which hides typos; here every fault is reported, all at once, and the process does not start.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from kombu.transport import TRANSPORT_ALIASES
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
+from reaper import environment
 from reaper.errors import ConfigError
+from reaper.urls import broker_fault, database_fault
 
 MAX_HOOK_CONCURRENCY = 8
 """Terminal hooks that may run at once in one worker process, the original's constant."""
@@ -28,21 +34,15 @@ TICK_BUDGET_MAX_SECONDS = 20.0
 REDELIVERY_MAX_SECONDS = 5.0
 """Redelivery looks for lost doorbells every min(interval, this)."""
 
-_PASSWORD_IN_URL = re.compile(r"(://[^/@\s:]*:)[^@\s]*(@)")
-_PASSWORD_IN_DSN = re.compile(r"((?:password|passfile|sslpassword)\s*=\s*)('[^']*'|[^\s&]+)", re.I)
-_POSTGRES_URL = re.compile(r"^postgres(ql)?://", re.I)
-_POSTGRES_DSN = re.compile(r"^\s*\w+\s*=")
 
-
-def mask(text: str) -> str:
-    """Return `text` with the passwords of every URL and DSN in it replaced by `***`."""
-    return _PASSWORD_IN_DSN.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***\2", text))
-
-
-def _knob(default: Any, allowed: str, *aliases: str, **limits: Any) -> Any:
-    """A field whose `allowed` text completes the sentence of its error message."""
-    names = AliasChoices(*aliases) if aliases else None
-    return Field(default, validation_alias=names, json_schema_extra={"allowed": allowed}, **limits)
+def _knob(default: Any, allowed: str, *variables: str, **limits: Any) -> Any:
+    """A field set by `variables`, the first set one wins; `allowed` completes its error message."""
+    return Field(
+        default,
+        validation_alias=AliasChoices(*variables),
+        json_schema_extra={"allowed": allowed},
+        **limits,
+    )
 
 
 class Settings(BaseSettings):
@@ -52,8 +52,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="REAPER_",
-        env_ignore_empty=True,
+        case_sensitive=True,
         extra="ignore",
         frozen=True,
         populate_by_name=True,
@@ -61,14 +60,18 @@ class Settings(BaseSettings):
     )
 
     database_url: SecretStr | None = _knob(
-        None, "a PostgreSQL URL (postgresql://user@host/name) or a libpq DSN (host=... dbname=...)"
+        None,
+        "a PostgreSQL URL (postgresql://user@host/name) or a libpq DSN (host=... dbname=...)",
+        "REAPER_DATABASE_URL",
     )
     broker_url: SecretStr = _knob(
-        SecretStr("redis://127.0.0.1:6379/0"), "a broker URL Celery knows, such as redis://host/0"
+        SecretStr("redis://127.0.0.1:6379/0"),
+        "a broker URL Celery knows, such as redis://host:6379/0 or rediss://... (TLS)",
+        *environment.BROKER_VARIABLES,
     )
     interval_seconds: float = _knob(
         15.0,
-        "seconds between two reaps, at least 0.1",
+        "seconds between two reaps, from 0.1 to 86400",
         "REAPER_INTERVAL_SECONDS",
         "JOBS_REAPER_INTERVAL_SECONDS",
         ge=0.1,
@@ -85,7 +88,7 @@ class Settings(BaseSettings):
     )
     retry_delay_ms: int = _knob(
         30_000,
-        "milliseconds until a reaped job may run again, a whole number of at least 1",
+        "milliseconds until a reaped job may run again, a whole number from 1 to 2147483647",
         "REAPER_RETRY_DELAY_MS",
         "JOBS_REAPER_RETRY_DELAY_MS",
         ge=1,
@@ -94,6 +97,7 @@ class Settings(BaseSettings):
     hook_timeout_seconds: float = _knob(
         10.0,
         "seconds a hook may run before its soft limit, from 0.1 to 3600",
+        "REAPER_HOOK_TIMEOUT_SECONDS",
         ge=0.1,
         le=3600,
         allow_inf_nan=False,
@@ -101,6 +105,7 @@ class Settings(BaseSettings):
     hook_kill_grace_seconds: float = _knob(
         2.0,
         "seconds from a hook's soft limit to its kill, from 0.1 to 600",
+        "REAPER_HOOK_KILL_GRACE_SECONDS",
         ge=0.1,
         le=600,
         allow_inf_nan=False,
@@ -108,30 +113,44 @@ class Settings(BaseSettings):
     hook_concurrency: int = _knob(
         MAX_HOOK_CONCURRENCY,
         "hooks at once in one worker, a whole number from 1 to 8",
+        "REAPER_HOOK_CONCURRENCY",
         ge=1,
         le=MAX_HOOK_CONCURRENCY,
     )
     hook_max_crashes: int = _knob(
-        3, "how often a hook may lose its worker, a whole number from 1 to 100", ge=1, le=100
+        3,
+        "how often a hook may lose its worker, a whole number from 1 to 100",
+        "REAPER_HOOK_MAX_CRASHES",
+        ge=1,
+        le=100,
     )
     drain_seconds: float | None = _knob(
         None,
         "seconds a warm shutdown waits for running hooks, from 0 to 7200",
+        "REAPER_DRAIN_SECONDS",
         ge=0,
         le=7200,
         allow_inf_nan=False,
     )
     retention_days: float = _knob(
         30.0,
-        "days a finished ledger row is kept, above 0",
+        "days a finished ledger row is kept, above 0 and up to 36500",
+        "REAPER_RETENTION_DAYS",
         gt=0,
         le=36_500,
         allow_inf_nan=False,
     )
-    log_format: Literal["text", "json"] = _knob("text", "text or json")
+    log_format: Literal["text", "json"] = _knob("text", "text or json", "REAPER_LOG_FORMAT")
     handlers: Annotated[tuple[str, ...], NoDecode] = _knob(
-        (), "importable module names, separated by commas"
+        (), "importable module names, separated by commas", "REAPER_HANDLERS"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_switch(cls, value: object) -> object:
+        if isinstance(value, bool):  # Python would take True for 1
+            raise ValueError("a truth value is meant nowhere here")  # noqa: TRY004 -- pydantic's way to say so
+        return value
 
     @field_validator("handlers", mode="before")
     @classmethod
@@ -141,48 +160,55 @@ class Settings(BaseSettings):
             return names
         for name in filter(None, names):
             if not all(part.isidentifier() for part in str(name).split(".")):
-                raise ValueError(name)
+                raise ValueError(f"{name} is no module name")
         return tuple(filter(None, names))
 
-    @field_validator("database_url")
+    @field_validator("database_url", "broker_url")
     @classmethod
-    def _is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
-        text = value.get_secret_value() if value else "postgresql://"
-        if not (_POSTGRES_URL.match(text) or _POSTGRES_DSN.match(text)):
-            raise ValueError(text)
+    def _is_url(cls, value: SecretStr | None, info: Any) -> SecretStr | None:
+        fault_of = database_fault if info.field_name == "database_url" else broker_fault
+        fault = fault_of(value.get_secret_value()) if value else None
+        if fault:
+            raise ValueError(fault)
         return value
 
-    @field_validator("broker_url")
     @classmethod
-    def _is_broker(cls, value: SecretStr) -> SecretStr:
-        scheme, colon, _ = value.get_secret_value().partition("://")
-        if not colon or scheme.split("+")[0] not in TRANSPORT_ALIASES:
-            raise ValueError(scheme)
-        return value
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 -- pydantic's signature, here and below
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read keywords, then the environment without its blanks; no files."""
+        if isinstance(env_settings, EnvSettingsSource):
+            env_settings.env_vars = environment.without_blanks()
+        return init_settings, env_settings
 
     @classmethod
     def load(cls, celeryconfig: Mapping[str, Any] | None = None) -> Self:
         """Return the settings of this process.
 
         Args:
-            celeryconfig: `reaper_*` values from a celeryconfig.py, without the prefix.
+            celeryconfig: `reaper_*` values from a celeryconfig.py, without the prefix; None and
+                blank ones count as not set.
 
         Raises:
             ConfigError: one line for each fault: the variable, its value (secrets masked) and
                 what is allowed.
         """
-        given = {k: v for k, v in (celeryconfig or {}).items() if not _in_environment(cls, k)}
-        unknown = sorted(given.keys() - cls.model_fields.keys())
-        if unknown:
-            known = ", ".join(f"reaper_{name}" for name in cls.model_fields)
-            raise ConfigError(
-                f"reaper_{unknown[0]} in celeryconfig.py is no setting of reaper; known: {known}"
-            )
+        given = {k: v for k, v in (celeryconfig or {}).items() if environment.is_set(v)}
+        faults = environment.unknown_names(cls, given) + environment.broker_contradictions()
+        used = environment.not_overruled(cls, given)
         try:
-            return cls(**given)
+            settings = cls(**used)
         except ValidationError as error:
-            faults = [_fault(cls, dict(e), given) for e in error.errors(include_url=False)]
+            found = error.errors(include_url=False)
+            faults += [environment.describe_fault(cls, dict(each), used) for each in found]
+        if faults:
             raise ConfigError("\n".join(dict.fromkeys(faults))) from None
+        return settings
 
     @property
     def hook_hard_limit_seconds(self) -> float:
@@ -218,37 +244,7 @@ class Settings(BaseSettings):
         if self.database_url is None:
             raise ConfigError(
                 "REAPER_DATABASE_URL is not set; give it "
-                f"{_allowed(type(self), 'database_url')}, "
+                f"{environment.allowed(type(self), 'database_url')}, "
                 "or run `reaper up` for servers of its own"
             )
         return self.database_url.get_secret_value()
-
-
-def environment_names(model: type[Settings], field: str) -> tuple[str, ...]:
-    """Return the environment variables that set `field`, the preferred one first."""
-    alias = model.model_fields[field].validation_alias
-    if isinstance(alias, AliasChoices):
-        return tuple(str(choice) for choice in alias.choices)
-    return (f"REAPER_{field.upper()}",)
-
-
-def _in_environment(model: type[Settings], field: str) -> bool:
-    if field not in model.model_fields:
-        return False
-    return any(os.environ.get(name) for name in environment_names(model, field))
-
-
-def _allowed(model: type[Settings], field: str) -> str:
-    extra = model.model_fields[field].json_schema_extra
-    return str(extra["allowed"]) if isinstance(extra, dict) else ""
-
-
-def _fault(model: type[Settings], error: dict[str, Any], given: Mapping[str, Any]) -> str:
-    """One sentence for one validation error: variable, value (masked), what is allowed."""
-    place = str(error["loc"][0])
-    field = next(f for f in model.model_fields if place in {f, *environment_names(model, f)})
-    names = environment_names(model, field)
-    name = next((n for n in names if os.environ.get(n)), None)
-    value = os.environ[name] if name else given.get(field)
-    shown = name or f"reaper_{field} in celeryconfig.py"
-    return f"{shown}={mask(str(value))!r} is not allowed: it takes {_allowed(model, field)}"

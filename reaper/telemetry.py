@@ -15,39 +15,6 @@ log = logging.getLogger("reaper")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+")
 
 
-class TextFormatter(logging.Formatter):
-    """`time level event key=value ...`, one line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        record.message = record.getMessage()
-        line = f"{self.formatTime(record)} {record.levelname} {record.message}"
-        return line + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, event or message, and the event's fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        event = getattr(record, "event", None)
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            **({"event": event} if event else {"message": record.getMessage()}),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-def formatter(log_format: str) -> logging.Formatter:
-    """Return the formatter for `REAPER_LOG_FORMAT`."""
-    return JsonFormatter() if log_format == "json" else TextFormatter()
-
-
 def tick_finished(result: ReapResult) -> None:
     """Log a tick's counts, only when something happened."""
     if result.processed or result.deferred:
@@ -172,8 +139,8 @@ def all_in_one_worker() -> None:
     _emit(
         logging.WARNING,
         "all_in_one_worker",
-        why="eight hanging hooks would hold up the reap; in production run "
-        "`celery -A reaper worker -Q reaper -c 1` beside `celery -A reaper worker -Q terminal-hooks`",
+        why="eight hanging hooks would hold up the reap; in production run `celery -A reaper "
+        "worker -Q reaper -c 1` beside `celery -A reaper worker -Q terminal-hooks`",
     )
 
 
