@@ -1,0 +1,1 @@
+"""What Flower shows of reaper's tasks."""
