@@ -1,0 +1,1 @@
+"""Faults: servers, processes and settings that break, and what must hold."""
