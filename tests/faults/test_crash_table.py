@@ -1,7 +1,8 @@
 """The crash table of docs/architecture.md: one test per row kills a real process exactly there.
 
-Each row names the arrow, where the process dies, what is then left in PostgreSQL, and how often the
-handler's effect may be there in the end. Nothing waits for the ledger's own delays: `due_at` is aged.
+Each row names the arrow, where the process dies, what is then left in PostgreSQL, and how often
+the handler's effect may be there in the end. Nothing waits for the ledger's own delays: `due_at` is
+aged.
 """
 
 import re
@@ -68,7 +69,7 @@ HANDLERS = "tests.faults.handlers_crash"
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.number:02}-{row.point}")
 def test_no_notice_is_lost_when_a_process_dies_at_an_arrow(processes, connect, row):
-    """Every row of the crash table: the notice arrives, and what is left in between is as written."""
+    """Every row of the crash table: what is left is as written, and the notice arrives."""
     connection = connect()
     ids = insert_leased(connection, JOBS, job_type=row.job_type)
     _die_there(processes, connection, row)
@@ -141,7 +142,7 @@ def _die_there(processes, connection, row: Row) -> None:
                 broker.flushdb()
         dying = _armed(processes, REAP, row.point)
     dying.wait_for("failpoint", 60)
-    dying.end()  # all of it, as when the machine goes: nobody repairs anything before we have looked
+    dying.end()  # all of it, as when the machine goes: nobody repairs before we have looked
 
 
 def _reap(processes) -> None:
@@ -165,7 +166,7 @@ def _start(processes, **env) -> None:
 
 
 def _age(connection) -> None:
-    """Let 30 seconds pass for notices nobody has heard of; a lost worker's hook is due by itself."""
+    """Let 30 seconds pass for unheard notices; a lost worker's hook is due by itself."""
     fetch(
         connection,
         "UPDATE reaper.terminal_hooks SET due_at = clock_timestamp() - interval '1 second'"

@@ -1,8 +1,9 @@
-"""Kills a real process at a chosen line: `python -m tests.harness.failpoints POINT... -- celery arguments`.
+"""Kills a real process at a chosen line: `python -m tests.harness.failpoints POINT... -- ARGS`.
 
-The product has no failpoints of its own; this wraps the function at an arrow of the flow before it
-starts Celery, so that only tests can switch one on. A point is `module:attribute:before|after`, with
-`:n` for the n-th call (1). It ends the process that gets there with SIGKILL.
+The product has no failpoints of its own; this wraps the function at an arrow of the flow, then
+starts `celery ARGS`, so that only tests can switch one on. A point is
+`module:attribute:before|after`, with `:n` for the n-th call (1). It ends the process that gets
+there with SIGKILL.
 """
 
 import importlib
@@ -11,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 
@@ -53,7 +55,7 @@ def main() -> None:
 
     cut = sys.argv.index("--")
     points, sys.argv = sys.argv[1:cut], ["celery", "-A", "reaper", *sys.argv[cut + 1 :]]
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     for point in points:
         arm(point)
     celery()
