@@ -17,6 +17,9 @@ PAUSE_SECONDS = 10.0
 """After one failure the parent leaves PostgreSQL alone: each would hold up every hook's limits.
 What it could not record is released as lost when it is due."""
 
+_WRAPPER = "ExceptionWithTraceback()"
+"""What Celery's event of a kill says instead of the reason; its traceback ends with that."""
+
 _pause_until = 0.0
 
 
@@ -27,6 +30,18 @@ class HookRequest(Request):
         """Take the limits from the settings: message headers and annotations cannot change them."""
         super().__init__(*args, **kwargs)
         self.time_limits = (settings.hook_hard_limit_seconds, settings.hook_timeout_seconds)
+        self._is_told = False
+
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 -- Celery's name
+        """Tell Flower of a kill once, with its reason: Celery does it twice, without."""
+        if type == "task-failed":
+            if self._is_told:
+                return
+            self._is_told = True
+            if fields.get("exception") == _WRAPPER:
+                line = str(fields.get("traceback")).rstrip().rpartition("\n")[2]
+                fields["exception"] = line.removeprefix("billiard.exceptions.")
+        super().send_event(type, **fields)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Record `timed_out` when the hard limit kills the hook."""
