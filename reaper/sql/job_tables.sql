@@ -2,8 +2,11 @@
 --
 -- Names, types and meanings are a contract shared with the workers; see docs/architecture.md.
 -- Run by `reaper migrate --with-job-tables` inside the migration's transaction. Never run where
--- a table of that name exists. Job ids come from `uuidv7()` on servers that have it (PostgreSQL
--- 18), else from `gen_random_uuid()`: the migration puts the right default in afterwards.
+-- a table of that name exists.
+--
+-- Parameters: none.
+-- Returns nothing.
+-- Locks: new tables only. Index: none.
 
 CREATE TYPE job_status AS ENUM ('PENDING', 'LEASED', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELED');
 
@@ -121,3 +124,13 @@ CREATE TABLE job_dead_letters (
 );
 
 CREATE INDEX job_dead_letters_failed_at ON job_dead_letters (failed_at DESC);
+
+-- Ids ordered by time keep the indexes dense; servers before PostgreSQL 18 cannot make such.
+DO $ids$
+BEGIN
+    IF to_regproc('pg_catalog.uuidv7') IS NOT NULL THEN
+        ALTER TABLE job_queue ALTER COLUMN id SET DEFAULT uuidv7();
+        ALTER TABLE job_attempts ALTER COLUMN id SET DEFAULT uuidv7();
+    END IF;
+END
+$ids$;

@@ -3,10 +3,14 @@
 from dataclasses import dataclass
 
 from reaper import sql
-from reaper.errors import SchemaError, StoreError
+from reaper.errors import SchemaError
+from reaper.store import rights
 from reaper.store.connection import Database, Transaction
 
 JOB_TABLES = ("job_definitions", "job_queue", "job_attempts", "job_events", "job_dead_letters")
+
+MIGRATION_TIMEOUT_MS = 1_800_000
+"""A migration may build an index on a large ledger: half an hour."""
 
 _NEEDED_COLUMNS = {
     "job_queue": {
@@ -47,39 +51,39 @@ class Migrated:
     made_job_tables: bool
 
 
-def migrate(database: Database, *, with_job_tables: bool = False) -> Migrated:
+def migrate(
+    database: Database, *, with_job_tables: bool = False, grant_to: str | None = None
+) -> Migrated:
     """Create or upgrade the schema `reaper`; with `with_job_tables` the job tables where none are.
 
     1. Take the migration's lock, so that two at once apply everything once.
     2. Create or check the job tables; existing ones are never altered.
-    3. Apply the migrations that are missing, in order, all in this one transaction.
+    3. Apply the migrations that are missing, in order.
+    4. Give the role `grant_to` what reaper's processes need.
 
-    Safe to repeat and to run twice at once.
+    All of it in one transaction. Safe to repeat and to run twice at once.
 
     Raises:
         SchemaError: the job tables are missing, partly there or of a foreign layout, or the schema
-            is newer than this version of reaper.
+            is newer than this version of reaper, or not reaper's.
         StoreError: PostgreSQL refused, for example for lack of rights; nothing was changed.
     """
-    with database.transaction(statement_timeout_ms=600_000) as transaction:
-        transaction.run("SELECT pg_advisory_xact_lock(hashtextextended('reaper.migrate', 0))")
-        made = _job_tables(transaction, with_job_tables)
-        transaction.run("CREATE SCHEMA IF NOT EXISTS reaper")
-        transaction.run(
-            "CREATE TABLE IF NOT EXISTS reaper.schema_version"
-            " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
-        )
-        current = transaction.run("SELECT coalesce(max(version), 0) FROM reaper.schema_version")
-        _refuse_newer(current[0][0])
+    with database.transaction(statement_timeout_ms=MIGRATION_TIMEOUT_MS) as transaction:
+        transaction.execute("lock_migration")
+        layout = _layout(transaction)
+        made = _job_tables(transaction, layout, with_job_tables)
+        _refuse_foreign(layout.get("reaper", set()))
+        transaction.execute("create_schema")
+        current = transaction.execute("schema_version")[0][0] or 0
+        _refuse_newer(current)
         applied = []
         for version, text in sql.migrations():
-            if version > current[0][0]:
+            if version > current:
                 transaction.run(text)
-                transaction.run(
-                    "INSERT INTO reaper.schema_version (version) VALUES (%(version)s)",
-                    {"version": version},
-                )
+                transaction.execute("record_migration", {"version": version})
                 applied.append(version)
+        if grant_to is not None:
+            rights.grant(transaction, grant_to)
     return Migrated(tuple(applied), latest_version(), made)
 
 
@@ -88,7 +92,7 @@ def check(database: Database) -> None:
 
     Raises:
         SchemaError: it is missing, older or newer, with the command to run.
-        StoreError: PostgreSQL cannot be reached.
+        StoreError: PostgreSQL cannot be reached, or the role lacks rights.
     """
     try:
         version = database.execute("schema_version")[0][0] or 0
@@ -118,32 +122,36 @@ def _refuse_newer(version: int) -> None:
         )
 
 
-def _job_tables(transaction: Transaction, with_job_tables: bool) -> bool:
+def _refuse_foreign(found: set[str]) -> None:
+    """The schema may be missing, empty (an administrator made it) or reaper's own."""
+    if found - {""} and "schema_version.version" not in found:
+        raise SchemaError(
+            "this database has a schema `reaper` that is not this package's: it has tables but no "
+            "schema_version; rename it or use another database; nothing was changed"
+        )
+
+
+def _job_tables(
+    transaction: Transaction, layout: dict[str, set[str]], with_job_tables: bool
+) -> bool:
     """Create the job tables if asked and none is there; otherwise check them. True if created."""
-    columns = _columns(transaction)
-    if "workflow_steps" in columns:
+    if "workflow_steps" in layout:
         raise SchemaError(
             "this database has a table workflow_steps: reaping a workflow's job would strand its "
             "run, and newer layouts keep the link there; reaper does not support workflows, use a "
-            "database without them"
+            "database without them; nothing was changed"
         )
-    present = [table for table in JOB_TABLES if table in columns]
-    if not present:
+    if not any(table in layout for table in JOB_TABLES):
         if not with_job_tables:
             raise SchemaError(
-                "this database has no job tables (job_queue ...); point REAPER_DATABASE_URL at the "
-                "one that has them, or create them with `reaper migrate --with-job-tables`"
+                "this database has no job tables (job_queue ...) that the role sees without naming "
+                "a schema; point REAPER_DATABASE_URL at the one that has them, let the role's "
+                "search_path name their schema, or create them with "
+                "`reaper migrate --with-job-tables`"
             )
-        transaction.run(sql.load("job_tables"))
-        _time_ordered_ids(transaction)
+        transaction.execute("job_tables")
         return True
-    missing = [table for table in JOB_TABLES if table not in columns]
-    missing += [
-        f"{table}.{column}"
-        for table, needed in _NEEDED_COLUMNS.items()
-        if table in columns
-        for column in sorted(needed - columns[table])
-    ]
+    missing = _missing(layout)
     if missing:
         raise SchemaError(
             f"the job tables are not of the layout reaper knows: {', '.join(missing)} missing; "
@@ -152,26 +160,24 @@ def _job_tables(transaction: Transaction, with_job_tables: bool) -> bool:
     return False
 
 
-def _columns(transaction: Transaction) -> dict[str, set[str]]:
-    """The columns of the tables this role sees without a schema name."""
-    rows = transaction.run(
-        "SELECT c.relname, a.attname FROM pg_class AS c JOIN pg_attribute AS a"
-        " ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
-        " WHERE pg_table_is_visible(c.oid) AND c.relkind IN ('r', 'p')"
-        " AND c.relname = ANY (%(tables)s)",
-        {"tables": [*JOB_TABLES, "workflow_steps"]},
-    )
+def _missing(layout: dict[str, set[str]]) -> list[str]:
+    tables = [table for table in JOB_TABLES if table not in layout]
+    return tables + [
+        f"{table}.{column}"
+        for table, needed in _NEEDED_COLUMNS.items()
+        if table in layout
+        for column in sorted(needed - layout[table])
+    ]
+
+
+def _layout(transaction: Transaction) -> dict[str, set[str]]:
+    """The columns of the tables this role sees, and those of the schema `reaper` together."""
     found: dict[str, set[str]] = {}
-    for table, column in rows:
+    for table, column in transaction.execute(
+        "read_layout", {"tables": [*JOB_TABLES, "workflow_steps"]}
+    ):
         found.setdefault(table, set()).add(column)
     return found
 
 
-def _time_ordered_ids(transaction: Transaction) -> None:
-    """Let new ids be ordered by time where the server can make such."""
-    if transaction.run("SELECT to_regproc('pg_catalog.uuidv7')")[0][0] is not None:
-        for table in ("job_queue", "job_attempts"):
-            transaction.run(f"ALTER TABLE {table} ALTER COLUMN id SET DEFAULT uuidv7()")
-
-
-__all__ = ["JOB_TABLES", "Migrated", "StoreError", "check", "latest_version", "migrate"]
+__all__ = ["JOB_TABLES", "Migrated", "check", "latest_version", "migrate"]

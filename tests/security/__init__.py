@@ -1,0 +1,1 @@
+"""Secrets, messages, rights, TLS."""
