@@ -128,7 +128,7 @@ CREATE INDEX job_dead_letters_failed_at ON job_dead_letters (failed_at DESC);
 -- Ids ordered by time keep the indexes dense; servers before PostgreSQL 18 cannot make such.
 DO $ids$
 BEGIN
-    IF to_regproc('pg_catalog.uuidv7') IS NOT NULL THEN
+    IF to_regprocedure('pg_catalog.uuidv7()') IS NOT NULL THEN
         ALTER TABLE job_queue ALTER COLUMN id SET DEFAULT uuidv7();
         ALTER TABLE job_attempts ALTER COLUMN id SET DEFAULT uuidv7();
     END IF;
