@@ -4,47 +4,28 @@ It is handed what belongs to the worker: the guard that arms the time limits aro
 the exception type that means "soft limit reached".
 """
 
-import asyncio
-import inspect
-import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from reaper import telemetry
+from reaper.calling import Call, Guard, Outcome, call
 from reaper.config import Settings
 from reaper.errors import StoreError
 from reaper.jobs import HookRef, HookState
 from reaper.registry import JobRegistry, Registration
-from reaper.store import Database, ledger
+from reaper.store import Database, ledger, lending
 from reaper.store.ledger import ClaimedHook, LedgerEvent, Throttled
-
-ERROR_LIMIT = 2_000
-"""Characters of a handler's error kept in the ledger: a page on the screen."""
+from reaper.store.lending import Lent, TransactionBroken
 
 RECORD_AGAIN_SECONDS = 0.2
 """Between two attempts to record an outcome while PostgreSQL is away."""
 
 RECORD_MARGIN_SECONDS = 0.5
-"""Recording ends this long before the hard limit: else the worker would record a timeout instead."""
+"""Recording ends this long before the hard limit: else the worker would record a timeout."""
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a try ended. `state` None: nothing was run (a duplicate, a throttled type).
-
-    `error_type` is the name of the exception type only: its text may hold a payload.
-    """
-
-    state: HookState | None
-    error_type: str | None = None
-    error: str | None = None
-
-
-class TransactionBroken(Exception):  # noqa: N818 -- becomes the hook's error, never leaves here
-    """A transactional handler ended its transaction by itself, or its hook was claimed again."""
+_RUN_AGAIN = frozenset({"08", "40", "53", "57"})
+"""SQLSTATE classes of a COMMIT that is nobody's fault: connection, serialization or deadlock,
+resources, shutdown. Nothing was kept, so the hook may run again."""
 
 
 @dataclass(slots=True)
@@ -55,7 +36,7 @@ class HookRunner:
     registry: JobRegistry
     settings: Settings
     worker: str
-    guard: Callable[[], AbstractContextManager[None]]
+    guard: Guard
     soft_limit: type[BaseException]
     _told: set[str] = field(default_factory=set)
 
@@ -97,7 +78,7 @@ class HookRunner:
         elif registration.transactional:
             return self._run_transactional(claimed, registration, began)
         else:
-            outcome = self._call(claimed, registration)
+            outcome = self._call(Call(claimed, registration))
         self._record(claimed, outcome, began)
         return outcome
 
@@ -107,44 +88,36 @@ class HookRunner:
             telemetry.hook_unhandled(job_type)
         return Outcome(HookState.UNHANDLED)
 
-    def _call(self, claimed: ClaimedHook, registration: Registration, *extra: Any) -> Outcome:
-        """Call the handler; whatever it does becomes a value."""
-        telemetry.hook_started(claimed)
-        try:
-            payload = _decode(claimed.payload_json)
-        except (ValueError, RecursionError) as error:
-            text = f"the payload cannot be decoded in Python: {error}"
-            return Outcome(HookState.FAILED, "PayloadUndecodable", clean(text))
-        try:
-            with self.guard():
-                _invoke(registration, claimed, payload, extra)
-        except self.soft_limit:
-            return Outcome(HookState.TIMED_OUT, "SoftTimeLimitExceeded", "soft time limit reached")
-        # The one broad except: a handler may raise anything, sys.exit() and KeyboardInterrupt
-        # included, and none of it may touch another hook or the worker.
-        except BaseException as error:  # noqa: BLE001
-            return Outcome(HookState.FAILED, type(error).__name__, describe(error))
-        return Outcome(HookState.COMPLETED)
+    def _call(self, owed: Call) -> Outcome:
+        telemetry.hook_started(owed.claimed)
+        return call(owed, self.guard, self.soft_limit)
 
     def _run_transactional(
         self, claimed: ClaimedHook, registration: Registration, began: float
     ) -> Outcome:
-        """Call the handler inside a transaction that also records `completed`."""
+        """Call the handler inside a transaction that also records `completed`.
+
+        Raises:
+            StoreError: the transaction was lost through no fault of the handler's. Nothing of it
+                was kept; the hook is released as lost and runs again.
+        """
         left = self.settings.hook_timeout_seconds - (time.monotonic() - began)
         # Above the soft limit, so that a query it interrupts counts as timed out, not as failed.
         left += self.settings.hook_kill_grace_seconds / 2
-        outcome = Outcome(None)
         event = None
         try:
-            with self.database.lend(statement_timeout_ms=max(1, int(left * 1000))) as lent:
-                outcome = self._call(claimed, registration, lent.connection)
+            with lending.lend(self.database, statement_timeout_ms=max(1, int(left * 1000))) as lent:
+                outcome = self._call(Call(claimed, registration, (lent.connection,)))
                 if outcome.state is HookState.COMPLETED:
                     event = _complete(lent, claimed)
                     lent.keep = True
         except TransactionBroken as error:
-            outcome = Outcome(HookState.FAILED, "TransactionBroken", str(error))
+            outcome, event = Outcome(HookState.FAILED, "TransactionBroken", str(error)), None
         except StoreError as error:
-            outcome = Outcome(HookState.FAILED, "StoreError", str(error))
+            if error.sqlstate is None or error.sqlstate[:2] in _RUN_AGAIN:
+                telemetry.outcome_unrecorded(claimed, error)
+                raise
+            outcome, event = Outcome(HookState.FAILED, "StoreError", str(error)), None
         if event is None:
             self._record(claimed, outcome, began)
         else:
@@ -163,8 +136,14 @@ class HookRunner:
                     try_number=claimed.hook.try_number,
                     state=outcome.state,
                     error=outcome.error,
+                    limit_seconds=max(deadline - time.monotonic(), RECORD_AGAIN_SECONDS),
                 )
             except StoreError as error:
+                if error.is_poison and outcome.error and not outcome.error.isascii():
+                    # The database's encoding has not all of its characters.
+                    plain = outcome.error.encode("ascii", "replace").decode("ascii")
+                    outcome = replace(outcome, error=plain)
+                    continue
                 if time.monotonic() + RECORD_AGAIN_SECONDS > deadline:
                     telemetry.outcome_unrecorded(claimed, error)
                     raise
@@ -187,47 +166,9 @@ class HookRunner:
                 telemetry.hook_timed_out(claimed.hook, event, timeout_seconds=limit)
 
 
-def clean(text: str) -> str:
-    """Return `text` as PostgreSQL can keep it: no NUL, no lone surrogates, bounded, printable."""
-    whole = text[:ERROR_LIMIT].encode("utf-8", "replace").decode("utf-8")
-    kept = "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in whole
-    )
-    return kept + ("..." if len(text) > ERROR_LIMIT else "")
-
-
-def describe(error: BaseException) -> str:
-    """Return type and text of a handler's exception, cleaned; its `__str__` may itself raise."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 -- user code again
-        text = "(its text cannot be read)"
-    return clean(f"{type(error).__name__}: {text}" if text else type(error).__name__)
-
-
-def _decode(payload_json: str) -> Any:
-    return json.loads(payload_json)
-
-
-def _invoke(
-    registration: Registration, claimed: ClaimedHook, payload: Any, extra: tuple[Any, ...]
-) -> None:
-    result = registration.handler(claimed.context, payload, claimed.dead_letter, *extra)
-    if inspect.isawaitable(result):
-        asyncio.run(_finish(result))
-
-
-async def _finish(awaitable: Any) -> None:
-    await awaitable
-
-
-def _complete(lent: Any, claimed: ClaimedHook) -> LedgerEvent:
+def _complete(lent: Lent, claimed: ClaimedHook) -> LedgerEvent:
     """Record `completed` inside the handler's transaction, if it is still the same one."""
-    if not lent.is_unbroken():
-        raise TransactionBroken(
-            "the handler committed or rolled back the connection it was lent; with "
-            "transactional=True reaper does that: take the commit or rollback out of the handler"
-        )
+    lent.check()
     event = ledger.record_outcome(
         lent.transaction,
         hook_id=claimed.hook.hook_id,

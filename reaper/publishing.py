@@ -1,11 +1,15 @@
 """Rings the doorbells: one ordinary Celery message `[hook_id, try]` per owed hook.
 
-Publishing comes after COMMIT, never holds a transaction open and gives up within 5 s: sockets time
-out after 1 s and nothing is tried twice. What was not sent stays in the ledger.
+Publishing comes after COMMIT, never holds a transaction open and gives up within 5 s, however the
+broker hangs: sockets time out after 1 s, nothing is tried twice, and the whole has a time of its
+own. What was not sent stays in the ledger.
 """
 
 import os
-from collections.abc import Sequence
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -14,52 +18,50 @@ from celery import Celery
 from kombu import Producer, Queue
 
 from reaper import telemetry
+from reaper.calling import clean
 from reaper.celery import HOOK_QUEUE, HOOK_TASK
-from reaper.hooks import clean
 from reaper.jobs import HookRef
 
 SOCKET_SECONDS = 1.0
-"""For connecting and for each answer; three of them stay under the 5 s a publish may take."""
+"""For connecting and for each answer."""
+
+GIVE_UP_SECONDS = 4.0
+"""For everything together, also what no socket timeout bounds: a name server that does not answer,
+a broker that drips. 1 s below the promised 5 s, for a busy machine."""
 
 PIPELINE_COMMANDS = 1_000
 """Messages per round trip to the broker; a message is about 1 kB."""
+
+UNKNOWN_COUNT = sys.maxsize
+"""Messages that wait where the broker does not say: enough, so that nothing is rung in vain."""
 
 _SHOWN_CHARACTERS = 100
 """Of a job type in Flower: enough to read, too little to smuggle."""
 
 
 class Doorbell:
-    """Publishes hook messages on a connection of its own, made after the fork."""
+    """Publishes hook messages on a connection of its own, made after the fork.
+
+    The broker is talked to in a thread, because only a thread can be left behind when it hangs. It
+    is the only one: while it hangs, every further call fails at once.
+    """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._connection: Any = None
+        self._channel: Any = None
         self._pid = 0
+        self._hanging: threading.Thread | None = None
 
     def publish(self, hooks: Sequence[HookRef]) -> bool:
         """Ring for each hook; return False if any was not sent, or perhaps not. Never raises."""
-        try:
-            channel = self._channel()
-            producer = Producer(channel, serializer="json")
-            self._queue(channel).declare()
-            with producer.batch(max_size=PIPELINE_COMMANDS):
-                for hook in hooks:
-                    self._send(producer, hook)
-        # Any failure of any transport means the same: unknown, so redelivery rings again.
-        except Exception as error:  # noqa: BLE001
-            telemetry.publish_failed(type(error).__name__, len(hooks))
-            self.close()
-            return False
-        return True
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        return self._ask(lambda: self._send_all(hooks, deadline), len(hooks)) is not None
 
     def count_messages(self) -> int:
-        """Return how many hook messages wait in the queue; 0 where the broker does not answer."""
-        try:
-            return int(self._queue(self._channel()).queue_declare().message_count)
-        except Exception as error:  # noqa: BLE001 -- as above: publishing will fail and say so
-            telemetry.publish_failed(type(error).__name__, 0)
-            self.close()
-            return 0
+        """Return how many hook messages wait, `UNKNOWN_COUNT` where the broker does not say."""
+        count = self._ask(lambda: int(self._queue().queue_declare().message_count), 0)
+        return UNKNOWN_COUNT if count is None else count
 
     def close(self) -> None:
         """Drop the connection; the next publish opens another."""
@@ -68,7 +70,41 @@ class Doorbell:
             with suppress(Exception):
                 connection.release()
 
-    def _send(self, producer: Producer, hook: HookRef) -> None:
+    def _ask(self, work: Callable[[], int], hooks: int) -> int | None:
+        """Return what `work` returns, or None where it failed or is not done in time."""
+        if self._hanging is not None and self._hanging.is_alive():
+            telemetry.publish_failed("StillHanging", hooks)
+            return None
+        answers: list[int] = []
+        thread = threading.Thread(target=self._try, args=(work, hooks, answers), daemon=True)
+        thread.start()
+        thread.join(GIVE_UP_SECONDS)
+        if thread.is_alive():
+            self._hanging = thread
+            telemetry.publish_failed("TimeoutError", hooks)
+            return None
+        return answers[0] if answers else None
+
+    def _try(self, work: Callable[[], int], hooks: int, answers: list[int]) -> None:
+        try:
+            self._connect()
+            answers.append(work())
+        # Any failure of any transport means the same: unknown, so redelivery rings again.
+        except Exception as error:  # noqa: BLE001
+            telemetry.publish_failed(type(error).__name__, hooks)
+            self.close()
+
+    def _send_all(self, hooks: Sequence[HookRef], deadline: float) -> int:
+        self._queue().declare()
+        producer: Any = Producer(self._channel, serializer="json")
+        with producer.batch(max_size=PIPELINE_COMMANDS):
+            for hook in hooks:
+                self._send(producer, hook)
+                if time.monotonic() > deadline:  # left behind: nobody waits for the rest
+                    raise TimeoutError
+        return len(hooks)
+
+    def _send(self, producer: Any, hook: HookRef) -> None:
         message = self._app.amqp.create_task_message(
             uuid4().hex,
             HOOK_TASK,
@@ -87,26 +123,27 @@ class Doorbell:
             **message.properties,
         )
 
-    def _channel(self) -> Any:
-        if self._connection is None or self._pid != os.getpid():
-            template = self._app.connection_for_write()
-            self._connection = template.clone(
-                connect_timeout=SOCKET_SECONDS,
-                transport_options={
-                    **template.transport_options,
-                    "socket_connect_timeout": SOCKET_SECONDS,
-                    "socket_timeout": SOCKET_SECONDS,
-                    "read_timeout": SOCKET_SECONDS,
-                    "write_timeout": SOCKET_SECONDS,
-                },
-            )
-            self._pid = os.getpid()
-            self._kept = self._connection.channel()
-        return self._kept
+    def _connect(self) -> None:
+        if self._connection is not None and self._pid == os.getpid():
+            return
+        template = self._app.connection_for_write()
+        self._pid = os.getpid()
+        self._connection = template.clone(
+            connect_timeout=SOCKET_SECONDS,
+            transport_options={
+                **(template.transport_options or {}),
+                "socket_connect_timeout": SOCKET_SECONDS,
+                "socket_timeout": SOCKET_SECONDS,
+                "read_timeout": SOCKET_SECONDS,
+                "write_timeout": SOCKET_SECONDS,
+            },
+        )
+        # Without this, kombu sleeps 2 s between its two attempts to connect.
+        self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+        self._channel = self._connection.channel()
 
-    @staticmethod
-    def _queue(channel: Any) -> Queue:
-        return Queue(HOOK_QUEUE)(channel)
+    def _queue(self) -> Any:
+        return Queue(HOOK_QUEUE)(self._channel)
 
 
 def describe(hook: HookRef) -> str:

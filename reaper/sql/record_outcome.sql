@@ -1,8 +1,9 @@
 -- Records how a hook's try ended: a final state, or pending again where tries are left.
 --
 -- Fenced by the try, and by a state that nobody has claimed since: a late but true outcome beats a
--- redelivery that is still pending, and a second report of one try (Celery signals a hard limit
--- twice) finds nothing. Safe to repeat.
+-- redelivery that is still pending. A second report of one try (child and parent, or a repeat after
+-- a broken connection) finds nothing: a final state is left alone, and a hook that goes back for
+-- another try forgets who claimed it. Safe to repeat.
 --
 -- Parameters
 --   hook_id, try_number    which try
@@ -12,6 +13,7 @@
 --   backoff_max_seconds    the longest wait
 --   probe_seconds          how long a throttled type waits for its next probe
 -- Returns one row (state, job_id, job_type, run_number, attempt) if recorded, none otherwise.
+-- A type is no longer throttled once a hook of it completed, or has no handler that could hang.
 -- Locks: the ledger row, then the type's row. Index: terminal_hooks_pkey.
 WITH recorded AS (
     UPDATE reaper.terminal_hooks AS h
@@ -22,8 +24,15 @@ WITH recorded AS (
             ELSE %(state)s
         END,
         failures = h.failures + (%(state)s IN ('failed', 'timed_out'))::integer,
+        claimed_by = CASE
+            WHEN %(state)s IN ('failed', 'timed_out') AND h.failures + 1 < h.max_tries THEN NULL
+            ELSE h.claimed_by
+        END,
         error = %(error)s,
-        finished_at = clock_timestamp(),
+        finished_at = CASE
+            WHEN %(state)s IN ('failed', 'timed_out') AND h.failures + 1 < h.max_tries THEN NULL
+            ELSE clock_timestamp()
+        END,
         due_at = clock_timestamp() + make_interval(
             secs => least(
                 %(backoff_max_seconds)s, %(backoff_seconds)s * power(2, least(h.failures, 30))
@@ -31,7 +40,7 @@ WITH recorded AS (
         )
     WHERE h.hook_id = %(hook_id)s
         AND h.tries = %(try_number)s
-        AND h.state IN ('running', 'pending')
+        AND (h.state = 'running' OR (h.state = 'pending' AND h.claimed_by IS NOT NULL))
     RETURNING h.hook_id, h.state, h.job_id, h.job_type, h.run_number, h.attempt
 ),
 
@@ -59,7 +68,7 @@ healed AS (
     FROM recorded AS r
     WHERE t.job_type = r.job_type
         AND t.timeouts_in_row > 0
-        AND %(state)s = 'completed'
+        AND %(state)s IN ('completed', 'unhandled')
 )
 
 SELECT

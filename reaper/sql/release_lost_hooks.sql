@@ -7,12 +7,13 @@
 --   max_crashes  crashes that end a hook
 --   batch_size   at most so many rows
 -- Returns one row per hook (state, hook_id, job_id, job_type, run_number, attempt, crashes).
--- Locks: ledger rows (SKIP LOCKED). Index: terminal_hooks_running.
+-- Locks: ledger rows (SKIP LOCKED). Index: terminal_hooks_running; now(), not clock_timestamp(),
+-- because a volatile function never bounds an index scan.
 WITH lost AS (
     SELECT hook_id
     FROM reaper.terminal_hooks
     WHERE state = 'running'
-        AND due_at < clock_timestamp()
+        AND due_at < now()
     ORDER BY due_at
     LIMIT %(batch_size)s
     FOR UPDATE SKIP LOCKED

@@ -15,8 +15,10 @@ import psycopg2
 from psycopg2 import extensions
 
 from reaper import sql
-from reaper.config import mask
-from reaper.errors import ConfigError, SchemaError, StoreError
+from reaper.errors import ConfigError, StoreError
+from reaper.store.lendable import Lendable
+from reaper.store.refusals import READ_ONLY, named, unreachable
+from reaper.urls import mask_value
 
 CONNECT_TIMEOUT_SECONDS = 3
 """libpq's limit for one address; its smallest useful value is 2."""
@@ -26,9 +28,6 @@ STATEMENT_TIMEOUT_MS = 15_000
 
 LOCK_TIMEOUT_MS = 5_000
 """The reap skips locked rows; this bounds waits on unique keys and on DDL."""
-
-_TEXT_SAFE_CLASSES = frozenset({"08", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58"})
-"""SQLSTATE classes whose primary message never quotes a row's contents."""
 
 _PREAMBLE = (
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
@@ -64,10 +63,10 @@ class Database:
             given = extensions.parse_dsn(dsn)
         except psycopg2.ProgrammingError:
             raise ConfigError(
-                f"REAPER_DATABASE_URL={mask(dsn)!r} is not allowed: libpq cannot read it; write "
-                "postgresql://user@host:5432/name or host=... dbname=..."
+                f"REAPER_DATABASE_URL={mask_value(dsn)!r} is not allowed: libpq cannot read it; "
+                "write postgresql://user@host:5432/name or host=... dbname=..."
             ) from None
-        self._keywords = {
+        self._keywords: dict[str, Any] = {
             "connect_timeout": connect_timeout_seconds,
             "application_name": application_name,
             "keepalives_idle": 30,
@@ -76,7 +75,7 @@ class Database:
             "tcp_user_timeout": 30_000,
         } | given
         self._statement_timeout_ms = statement_timeout_ms
-        self._connection: Any = None
+        self._connection: Lendable | None = None
         self._pid = 0
 
     @classmethod
@@ -103,19 +102,19 @@ class Database:
         """
         text = _PREAMBLE + sql.load(name)
         timeout_ms = statement_timeout_ms or self._statement_timeout_ms
-        values = {**_limits(timeout_ms), **(parameters or {})}
+        values = {**limits(timeout_ms), **(parameters or {})}
         try:
             return self._run(text, values)
         except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
             if not self._was_broken() or not repeatable:
-                raise _named(error) from None
+                raise named(error) from None
         except psycopg2.Error as error:
-            raise _named(error) from None
+            raise self._refused(error) from None
         try:
             return self._run(text, values)
         except psycopg2.Error as error:
             self._was_broken()
-            raise _named(error) from None
+            raise self._refused(error) from None
 
     @contextmanager
     def transaction(
@@ -126,38 +125,17 @@ class Database:
         Raises:
             StoreError: PostgreSQL refused a statement or cannot be reached; nothing is kept.
         """
-        transaction = self._begin(_limits(statement_timeout_ms))
+        transaction = self._begin(limits(statement_timeout_ms))
         try:
             yield transaction
             transaction.run("COMMIT")
-        except BaseException:
+        except BaseException as error:
             with suppress(StoreError):
                 transaction.run("ROLLBACK")
             self._was_broken()
+            if isinstance(error, StoreError) and error.sqlstate == READ_ONLY:
+                self.close()
             raise
-
-    @contextmanager
-    def lend(self, *, statement_timeout_ms: int) -> Iterator["Lent"]:
-        """Lend the connection to a transactional handler; commit if `keep` was set, else undo.
-
-        Raises:
-            StoreError: PostgreSQL cannot be reached, or refused the commit.
-        """
-        self.execute("schema_version")  # renews a connection that proves broken
-        connection = self._open()
-        connection.autocommit = False
-        lent = Lent(connection, statement_timeout_ms)
-        try:
-            yield lent
-            if lent.keep:
-                connection.commit()
-        except psycopg2.Error as error:
-            raise _named(error) from None
-        finally:
-            with suppress(psycopg2.Error):
-                connection.rollback()
-                connection.autocommit = True
-            self._was_broken()
 
     def wait_until_reachable(self, seconds: float) -> None:
         """Try to connect until it works or `seconds` have passed.
@@ -168,7 +146,7 @@ class Database:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                self._open()
+                self.open()
             except StoreError:
                 if time.monotonic() > deadline:
                     raise
@@ -179,7 +157,7 @@ class Database:
     @property
     def backend_pid(self) -> int:
         """The server process behind this connection, opened if need be."""
-        return int(self._open().info.backend_pid)
+        return int(self.open().info.backend_pid)
 
     def close(self) -> None:
         """Close the connection if this process opened it; the next statement opens another."""
@@ -191,29 +169,40 @@ class Database:
     def _begin(self, limits: Mapping[str, Any]) -> "Transaction":
         """Open a transaction, on a new connection if the kept one proves broken."""
         try:
-            transaction = Transaction(self._open())
+            transaction = Transaction(self.open())
             transaction.run("BEGIN;" + _PREAMBLE, limits)
         except StoreError:
             if not self._was_broken():
                 raise
-            transaction = Transaction(self._open())
+            transaction = Transaction(self.open())
             transaction.run("BEGIN;" + _PREAMBLE, limits)
         return transaction
 
     def _run(self, text: str, values: Mapping[str, Any]) -> list[Row]:
-        with self._open().cursor() as cursor:
+        with self.open().cursor() as cursor:
             cursor.execute(text, values)
             return cursor.fetchall() if cursor.description else []
 
-    def _open(self) -> Any:
+    def open(self) -> Lendable:
+        """Return the connection, opened now if it is not.
+
+        Raises:
+            StoreError: PostgreSQL cannot be reached.
+        """
         if self._connection is None or self._pid != os.getpid():
             try:
-                self._connection = psycopg2.connect(**self._keywords)
+                self._connection = psycopg2.connect(**self._keywords, connection_factory=Lendable)
             except psycopg2.Error as error:
-                raise _unreachable(error) from None
+                raise unreachable(error) from None
             self._pid = os.getpid()
             self._connection.autocommit = True
         return self._connection
+
+    def _refused(self, error: psycopg2.Error) -> StoreError:
+        """Name the error; leave a server that became a standby, the next one may be the primary."""
+        if error.pgcode == READ_ONLY:
+            self.close()
+        return named(error)
 
     def _was_broken(self) -> bool:
         """Drop the connection if it is unusable, and say so."""
@@ -261,31 +250,12 @@ class Transaction:
             StoreError: PostgreSQL refused it.
         """
         try:
-            with self._connection.cursor() as cursor:
+            # Plain rows, whatever cursor factory the caller's connection has.
+            with self._connection.cursor(cursor_factory=extensions.cursor) as cursor:
                 cursor.execute(text, parameters)
                 return cursor.fetchall() if cursor.description else []
         except psycopg2.Error as error:
-            raise _named(error) from None
-
-
-class Lent:
-    """A connection lent to a handler, inside a transaction that the handler must not end."""
-
-    def __init__(self, connection: Any, statement_timeout_ms: int) -> None:
-        self.connection = connection
-        self.transaction = Transaction(connection)
-        self.keep = False
-        self._xid = self.transaction.run(
-            _PREAMBLE + "SELECT pg_current_xact_id()::text", _limits(statement_timeout_ms)
-        )
-
-    def is_unbroken(self) -> bool:
-        """Whether this is still the transaction it was lent in."""
-        try:
-            now = self.transaction.run("SELECT pg_current_xact_id_if_assigned()::text")
-        except StoreError:
-            return False
-        return now == self._xid
+            raise named(error) from None
 
 
 class _Borrowed(Database):
@@ -308,35 +278,9 @@ class _Borrowed(Database):
         """Leave the caller's connection alone."""
 
 
-def _limits(statement_timeout_ms: int) -> dict[str, int]:
+def limits(statement_timeout_ms: int) -> dict[str, int]:
+    """Return the limits in front of a statement, milliseconds."""
     return {
         "statement_timeout_ms": statement_timeout_ms,
         "lock_timeout_ms": min(LOCK_TIMEOUT_MS, statement_timeout_ms),
     }
-
-
-def _unreachable(error: psycopg2.Error) -> StoreError:
-    reason = mask(str(error).strip().splitlines()[0]) if str(error).strip() else "no reason given"
-    return StoreError(
-        f"PostgreSQL cannot be reached: {reason}; check REAPER_DATABASE_URL and that the server is "
-        "up",
-        sqlstate=error.pgcode,
-    )
-
-
-def _named(error: psycopg2.Error) -> StoreError:
-    """The psycopg2 error as one of ours, without anything that could quote a row."""
-    state = error.pgcode
-    if state is None:
-        return _unreachable(error)
-    kind = type(error).__name__
-    constraint = error.diag.constraint_name
-    said = mask(error.diag.message_primary or "") if state[:2] in _TEXT_SAFE_CLASSES else ""
-    message = f"PostgreSQL refused a statement: {kind} (SQLSTATE {state})"
-    message += f", constraint {constraint}" if constraint else ""
-    message += f": {said}" if said else ""
-    if state in {"42P01", "3F000", "42704", "42703"}:
-        return SchemaError(f"{message}; run `reaper migrate`", sqlstate=state)
-    if state == "42501":
-        message += "; docs/operations.md lists the rights the role needs"
-    return StoreError(message, sqlstate=state, constraint=constraint)

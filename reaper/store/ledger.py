@@ -62,7 +62,7 @@ class Throttled:
     """The claim met a throttled job type; the hook waits in the ledger."""
 
 
-def claim_hook(
+def claim_hook(  # noqa: PLR0913 -- keywords: which try, and what its row is told
     database: Database,
     *,
     hook_id: int,
@@ -95,30 +95,40 @@ def claim_hook(
     return _claimed(hook_id, try_number, rows[0][1:])
 
 
-def record_outcome(
+def record_outcome(  # noqa: PLR0913 -- keywords: which try, and what its row is told
     session: Database | Transaction,
     *,
     hook_id: int,
     try_number: int,
     state: HookState,
     error: str | None = None,
+    limit_seconds: float | None = None,
 ) -> LedgerEvent | None:
     """Record how a try ended; None if it was recorded before or claimed again since.
 
-    The limits are the session's: give the worker's parent a `Database` with short ones.
+    Args:
+        session: where; a `Transaction` commits it together with what else was done in it.
+        hook_id: which hook.
+        try_number: which try of it.
+        state: a final state; the hook is pending again where it has tries left.
+        error: the handler's error, cleaned.
+        limit_seconds: how long PostgreSQL may take; None leaves that to the session. Not in a
+            `Transaction`, which has its own limits.
     """
-    rows = session.execute(
-        "record_outcome",
-        {
-            "hook_id": hook_id,
-            "try_number": try_number,
-            "state": state.value,
-            "error": error,
-            "backoff_seconds": BACKOFF_SECONDS,
-            "backoff_max_seconds": BACKOFF_MAX_SECONDS,
-            "probe_seconds": PROBE_SECONDS,
-        },
-    )
+    parameters = {
+        "hook_id": hook_id,
+        "try_number": try_number,
+        "state": state.value,
+        "error": error,
+        "backoff_seconds": BACKOFF_SECONDS,
+        "backoff_max_seconds": BACKOFF_MAX_SECONDS,
+        "probe_seconds": PROBE_SECONDS,
+    }
+    if isinstance(session, Database) and limit_seconds is not None:
+        limit_ms = max(1, int(limit_seconds * 1000))
+        rows = session.execute("record_outcome", parameters, statement_timeout_ms=limit_ms)
+    else:
+        rows = session.execute("record_outcome", parameters)
     if not rows:
         return None
     new_state, *job = rows[0]

@@ -41,8 +41,10 @@ COMMENT ON TABLE reaper.terminal_hooks IS
     'The ledger: one row per dead letter, born in its transaction; the hook owed for it and how that went.';
 
 CREATE INDEX terminal_hooks_job ON reaper.terminal_hooks (job_id, run_number, attempt);
--- Redelivery and the search for lost hooks read only what is still open.
-CREATE INDEX terminal_hooks_pending ON reaper.terminal_hooks (due_at, hook_id) WHERE state = 'pending';
+-- Redelivery and the search for lost hooks read only what is still open. By type first, so that the
+-- backlog of a throttled type is stepped over.
+CREATE INDEX terminal_hooks_pending ON reaper.terminal_hooks (job_type, due_at, hook_id)
+    WHERE state = 'pending';
 CREATE INDEX terminal_hooks_running ON reaper.terminal_hooks (due_at) WHERE state = 'running';
 -- Pruning and the roll-up read what has finished, by time.
 CREATE INDEX terminal_hooks_finished ON reaper.terminal_hooks (finished_at)
@@ -71,7 +73,12 @@ CREATE TABLE reaper.ticks (
     dead_lettered integer NOT NULL DEFAULT 0,
     skipped integer NOT NULL DEFAULT 0,
     deferred integer NOT NULL DEFAULT 0,
-    ticks bigint NOT NULL DEFAULT 0   -- ever finished
+    ticks bigint NOT NULL DEFAULT 0,  -- ever finished
+    -- Every lease that expires before this was looked at: the next tick may begin here, past the
+    -- dead index entries a held snapshot keeps; see begin_tick.sql.
+    scanned_to timestamptz NOT NULL DEFAULT '-infinity',
+    full_scan_at timestamptz NOT NULL DEFAULT '-infinity',  -- when a tick last looked at all
+    full_scan_took interval NOT NULL DEFAULT '0'            -- until it met its first lease
 )
 WITH (fillfactor = 10);
 
