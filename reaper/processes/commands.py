@@ -13,7 +13,7 @@ CELERY_COMMANDS: Mapping[str, tuple[str, ...]] = {
 _QUICK_START = ("--without-mingle", "--without-gossip")
 """Workers that have nobody to greet are ready a second earlier."""
 
-_SETTINGS = ("REAPER_", "JOBS_", "CELERY", "FLOWER_", "PG")
+_SETTINGS = ("REAPER_", "JOBS_", "CELERY", "BROKER_", "FLOWER_", "PG")
 """Prefixes of the variables that steer reaper, Celery, Flower and libpq."""
 
 
