@@ -12,7 +12,15 @@ from reaper.store.ledger import ClaimedHook, LedgerEvent
 
 log = logging.getLogger("reaper")
 
+_process: dict[str, str] = {}
+"""Who writes: added to every line about a job. Set before the pool forks."""
+
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+")
+
+
+def set_worker(name: str) -> None:
+    """Say which worker process this is, as in the ledger's `claimed_by`."""
+    _process["worker"] = name
 
 
 def tick_finished(result: ReapResult) -> None:
@@ -56,6 +64,7 @@ def row_deferred(row: DeferredRow) -> None:
         job_id=row.job_id,
         run_number=row.run_number,
         attempt=row.attempt,
+        **_process,
         sqlstate=row.sqlstate,
         constraint=row.constraint,
     )
@@ -83,7 +92,7 @@ def hook_started(claimed: ClaimedHook) -> None:
 
 def hook_throttled(hook: HookRef) -> None:
     """Log that a hook waits because its job type's hooks time out."""
-    _emit(logging.DEBUG, "hook_throttled", hook_id=hook.hook_id)
+    _emit(logging.DEBUG, "hook_throttled", hook_id=hook.hook_id, **_process)
 
 
 def hook_completed(claimed: ClaimedHook, *, seconds: float) -> None:
@@ -101,7 +110,7 @@ def hook_timed_out(hook: HookRef, event: LedgerEvent | None, *, timeout_seconds:
     _emit(
         logging.WARNING,
         "hook_timed_out",
-        **(_of(event) if event else {"hook_id": hook.hook_id}),
+        **(_of(event) if event else {"hook_id": hook.hook_id, **_process}),
         timeout_ms=round(timeout_seconds * 1000),
     )
 
@@ -118,7 +127,7 @@ def outcome_unrecorded(claimed: ClaimedHook, error: Exception) -> None:
 
 def hard_limit_unrecorded(hook_id: int, error: str) -> None:
     """Log a kill the worker could not record; the hook is released as lost when it is due."""
-    _emit(logging.WARNING, "hard_limit_unrecorded", hook_id=hook_id, error=error)
+    _emit(logging.WARNING, "hard_limit_unrecorded", hook_id=hook_id, error=error, **_process)
 
 
 def drain_cut_off(hooks: int | None, *, window_seconds: float, error: str | None = None) -> None:
@@ -156,6 +165,7 @@ def _of(event: LedgerEvent) -> dict[str, Any]:
         "job_type": event.job_type,
         "run_number": event.run_number,
         "attempt": event.attempt,
+        **_process,
     }
 
 
@@ -169,6 +179,7 @@ def _of_claim(claimed: ClaimedHook) -> dict[str, Any]:
         "run_number": context.run_number,
         "attempt": context.attempt,
         "lease_owner": context.lease_owner,
+        **_process,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from celery import concurrency, signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
 
-from reaper import telemetry
+from reaper import broker, telemetry
 from reaper.celery import (
     HOOK_QUEUE,
     REAP_QUEUE,
@@ -20,7 +20,7 @@ from reaper.celery import (
 from reaper.errors import ConfigError, ReaperError, StoreError
 from reaper.registry import load_handlers
 from reaper.store import Database, schema
-from reaper.worker.process import CONNECT_SECONDS, process
+from reaper.worker.process import process
 
 
 @signals.worker_init.connect
@@ -34,6 +34,7 @@ def check_worker(sender: Any, **_: Any) -> None:
     Ends the process with one line where something is missing.
     """
     queues = process.adopt(sender)
+    telemetry.set_worker(process.name)
     if not queues & {REAP_QUEUE, HOOK_QUEUE}:
         return
     try:
@@ -52,7 +53,7 @@ def _check(worker: Any) -> None:
     if celeryconfig_path:
         telemetry.config_found(celeryconfig_path)
     _check_database()
-    _check_broker()
+    broker.check_reachable(app)
     if process.runs_hooks:
         _enforce_cap(worker)
         types = load_handlers(handler_modules)
@@ -81,20 +82,6 @@ def _check_database() -> None:
         raise
     finally:
         database.close()
-
-
-def _check_broker() -> None:
-    connection = app.connection_for_write().clone(connect_timeout=CONNECT_SECONDS)
-    try:
-        connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-        connection.channel()
-    except Exception as error:  # noqa: BLE001 -- each transport has its own
-        raise ConfigError(
-            f"REAPER_BROKER_URL={connection.as_uri()!r} cannot be reached: "
-            f"{type(error).__name__}; check the URL and that the broker is up"
-        ) from None
-    finally:
-        connection.release()
 
 
 def _enforce_cap(worker: Any) -> None:
