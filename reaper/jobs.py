@@ -5,7 +5,6 @@ Names and meanings follow the original reaper, so that handlers carry over.
 
 import enum
 from dataclasses import dataclass, field
-from datetime import datetime
 
 REAPER_WORKER_ID = "reaper"
 """What `JobContext.worker_id` says in a hook: the caller is the reaper, as in the original."""
@@ -125,13 +124,18 @@ class DeferredRow:
 class BatchResult:
     """What one reap statement did.
 
-    `picked` counts the rows it locked, `resume_from` is the last lease expiry among them.
+    `picked` counts the rows it locked. `drained` says that it met fewer than it could take, so that
+    nothing expired is left. Every lease that expires before `scanned_to` was looked at: a time as
+    PostgreSQL writes it (it knows times that Python does not), None where that is unknown.
+    `seconds` is how long the first lease took to be met: the cost of looking where nothing is.
     """
 
     picked: int
     counts: dict[tuple[str, str], int]
     terminal: tuple[TerminalRecord, ...]
-    resume_from: datetime | None
+    drained: bool
+    scanned_to: str | None
+    seconds: float = 0.0
     deferred: tuple[DeferredRow, ...] = ()
 
 

@@ -7,7 +7,6 @@ settings, and how to ring (`Publish`).
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from reaper import telemetry
 from reaper.config import Settings
@@ -24,6 +23,19 @@ REDELIVERY_BATCH = 2_000
 LOST_BATCH = 1_000
 """Lost hooks one redelivery releases at most."""
 
+ISOLATION_SECONDS = 5.0
+"""An isolation commits what it has after this: its locks and its healthy rows wait no longer, and
+what it found stays found. Long enough for some five hundred poison rows."""
+
+BATCH_SIZE_MAX = 10_000
+"""Leases in one statement. Keep in sync with Settings (tests/reap/test_arguments.py compares)."""
+
+RETRY_DELAY_MAX_MS = 2_147_483_647
+"""What job_attempts.retry_delay_ms holds; more would look like poison in every row. As above."""
+
+Leased = tuple[str, int, int, str]
+"""A picked lease: job id, run number, attempt, expiry."""
+
 
 def run_tick(
     database: Database, settings: Settings, publish: Publish, *, quiet_seconds: float | None = None
@@ -35,7 +47,8 @@ def run_tick(
        is spent; set poison rows aside.
     3. Ring for each batch's dead letters once it is committed. The first failure ends the ringing
        for this tick, never the reaping; what was not sent is due at once.
-    4. Record the counts.
+    4. Record the counts, and up to which expiry every lease was looked at: where looking at all has
+       become dear, the next ticks begin there (sql/begin_tick.sql has the rule).
 
     Safe to run any number of times and anywhere at once.
 
@@ -43,7 +56,7 @@ def run_tick(
         database: where the leases are.
         settings: batch size, retry delay, interval.
         publish: how to ring.
-        quiet_seconds: overrides half the interval; 0 runs in any case.
+        quiet_seconds: overrides half the interval; 0 runs in any case and looks at all leases.
 
     Raises:
         ConfigError: batch size or retry delay out of range; nothing was touched.
@@ -52,10 +65,16 @@ def run_tick(
     """
     check_arguments(settings.claim_batch_size, settings.retry_delay_ms)
     quiet = settings.interval_seconds / 2 if quiet_seconds is None else quiet_seconds
-    if not reaping.begin_tick(database, quiet_seconds=quiet):
+    scan_from = reaping.begin_tick(database, quiet_seconds=quiet, scan_all=quiet == 0)
+    if scan_from is None:
         return ReapResult(ran=False)
-    result = _drain(database, settings, publish)
-    skipped = reaping.finish_tick(database, result)
+    result, scanned_to, seconds = _drain(database, settings, publish, scan_from)
+    skipped = reaping.finish_tick(
+        database,
+        result,
+        scanned_to=scanned_to,
+        full_scan_seconds=seconds if scan_from == reaping.SCAN_ALL else None,
+    )
     result = replace(result, skipped=skipped)
     telemetry.tick_finished(result)
     return result
@@ -101,16 +120,34 @@ def check_arguments(batch_size: int, retry_delay_ms: int) -> None:
     Raises:
         ConfigError: with the argument, its value and what is allowed.
     """
-    if isinstance(batch_size, bool) or not 1 <= batch_size <= 10_000:
-        raise ConfigError(f"claim_batch_size={batch_size!r} is not allowed: it takes 1 to 10000")
-    if isinstance(retry_delay_ms, bool) or retry_delay_ms < 1:
-        raise ConfigError(f"retry_delay_ms={retry_delay_ms!r} is not allowed: it takes 1 or more")
+    if not _is_whole(batch_size) or not 1 <= batch_size <= BATCH_SIZE_MAX:
+        raise ConfigError(
+            f"claim_batch_size={batch_size!r} is not allowed: it takes a whole number from 1 to "
+            f"{BATCH_SIZE_MAX}"
+        )
+    if not _is_whole(retry_delay_ms) or not 1 <= retry_delay_ms <= RETRY_DELAY_MAX_MS:
+        raise ConfigError(
+            f"retry_delay_ms={retry_delay_ms!r} is not allowed: it takes a whole number from 1 to "
+            f"{RETRY_DELAY_MAX_MS}"
+        )
 
 
-def _drain(database: Database, settings: Settings, publish: Publish) -> ReapResult:
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _drain(
+    database: Database, settings: Settings, publish: Publish, scan_from: str
+) -> tuple[ReapResult, str, float]:
+    """Reap until a batch comes back short or the budget is spent.
+
+    Returns:
+        The counts, the expiry before which every lease was looked at, and the seconds until the
+        first lease was met.
+    """
     deadline = time.monotonic() + settings.tick_budget_seconds
     total = ReapResult()
-    ringing, scan_from = True, None
+    ringing, seconds = True, 0.0
     while True:
         batch = _reap_batch(database, settings, scan_from)
         if batch.terminal:
@@ -118,10 +155,11 @@ def _drain(database: Database, settings: Settings, publish: Publish) -> ReapResu
             ringing = ringing and publish(hooks)
             if not ringing:
                 ledger.mark_unsent(database, hooks)
+        seconds = seconds if total.batches else batch.seconds
         total = _add(total, batch, len(batch.terminal) if ringing else 0)
-        scan_from = batch.resume_from
-        if batch.picked < settings.claim_batch_size or time.monotonic() > deadline:
-            return total
+        scan_from = batch.scanned_to or scan_from
+        if batch.drained or time.monotonic() > deadline:
+            return total, scan_from, seconds
 
 
 def _add(total: ReapResult, batch: BatchResult, published: int) -> ReapResult:
@@ -144,7 +182,7 @@ def _add(total: ReapResult, batch: BatchResult, published: int) -> ReapResult:
     )
 
 
-def _reap_batch(database: Database, settings: Settings, scan_from: datetime | None) -> BatchResult:
+def _reap_batch(database: Database, settings: Settings, scan_from: str) -> BatchResult:
     try:
         return reaping.reap_batch(
             database,
@@ -158,46 +196,58 @@ def _reap_batch(database: Database, settings: Settings, scan_from: datetime | No
     return _isolate(database, settings, scan_from)
 
 
-def _isolate(database: Database, settings: Settings, scan_from: datetime | None) -> BatchResult:
+def _isolate(database: Database, settings: Settings, scan_from: str) -> BatchResult:
     """Reap a batch that holds poison: halves under savepoints until the bad rows stand alone.
 
-    One transaction, so that the healthy rows and the list of the bad ones commit together.
+    One transaction, so that the healthy rows and the list of the bad ones commit together. After
+    `ISOLATION_SECONDS` it commits what it has and leaves the younger rest to the next batch.
     """
+    deadline = time.monotonic() + ISOLATION_SECONDS
+    parts: list[BatchResult] = []
     with database.transaction() as transaction:
         picked = reaping.pick_expired(
             transaction, batch_size=settings.claim_batch_size, scan_from=scan_from
         )
-        parts = _reap_halves(transaction, settings, [row[:3] for row in picked])
+        waiting = [picked] if picked else []
+        while waiting and (not parts or time.monotonic() < deadline):
+            rows = waiting.pop()
+            part = _reap_part(transaction, settings, rows, scan_from)
+            if part is not None:
+                parts.append(part)
+            else:
+                middle = len(rows) // 2
+                waiting += [rows[middle:], rows[:middle]]  # the older half comes next
     result = reaping.merge(parts)
     for row in result.deferred:
         telemetry.row_deferred(row)
-    resume_from = max((row[3] for row in picked), default=None)
-    return replace(result, picked=len(picked), resume_from=resume_from)
+    reached = waiting[-1][0] if waiting else picked[-1] if picked else None
+    return replace(
+        result,
+        drained=not waiting and len(picked) < settings.claim_batch_size,
+        scanned_to=reached[3] if reached else None,
+    )
 
 
-def _reap_halves(
-    transaction: Transaction, settings: Settings, rows: Sequence[tuple[str, int, int]]
-) -> list[BatchResult]:
-    if not rows:
-        return []
+def _reap_part(
+    transaction: Transaction, settings: Settings, rows: Sequence[Leased], scan_from: str
+) -> BatchResult | None:
+    """Reap these rows, or set one aside that stands alone; None: there is poison in them, halve."""
     delay = settings.retry_delay_ms
     try:
         with transaction.savepoint():
-            part = reaping.reap_batch(
+            return reaping.reap_batch(
                 transaction,
                 batch_size=len(rows),
                 retry_delay_ms=delay,
-                job_ids=[job_id for job_id, _, _ in rows],
+                scan_from=scan_from,
+                job_ids=[row[0] for row in rows],
             )
     except StoreError as error:
         if not error.is_poison:
             raise
-        if len(rows) == 1:
-            bad = DeferredRow(*rows[0], error.sqlstate or "", error.constraint)
-            reaping.defer_row(transaction, bad, retry_delay_ms=delay)
-            return [BatchResult(1, {}, (), None, (bad,))]
-        middle = len(rows) // 2
-        return _reap_halves(transaction, settings, rows[:middle]) + _reap_halves(
-            transaction, settings, rows[middle:]
-        )
-    return [part]
+        if len(rows) > 1:
+            return None
+        job_id, run_number, attempt, _ = rows[0]
+        bad = DeferredRow(job_id, run_number, attempt, error.sqlstate or "", error.constraint)
+        reaping.defer_row(transaction, bad, retry_delay_ms=delay)
+        return BatchResult(1, {}, (), drained=False, scanned_to=None, deferred=(bad,))

@@ -1,38 +1,50 @@
 -- Records what a tick did, counts what it left alone, forgets poison rows that have moved on.
 --
 -- Not safe to repeat: the totals would count the tick twice. A tick that dies before it costs
--- metrics, never a notice.
+-- metrics, never a notice: the next one begins where this one did.
 --
 -- Parameters
 --   released, retried, dead_lettered, deferred  counts of this tick
 --   job_types, dispositions, totals             parallel arrays: leases reaped by type
---   skip_limit                                  count at most so many skipped rows
--- Returns one row (skipped): expired leases of workflow steps, which the reap leaves alone.
+--   scanned_to         every lease that expires before this was looked at (text); NULL: unknown
+--   full_scan_seconds  what the way to the first lease cost, seconds; NULL: not all were looked at
+--   skip_limit         count at most so many skipped rows
+-- Returns one row (skipped): expired leases of workflow steps, which the reap leaves alone, as last
+--   counted: only a full scan counts them, for it walks past the same index entries.
 -- Locks: reaper.ticks, then reaper.tick_totals by type and disposition, then reaper.deferred.
--- Index: the partial index on job_queue (lease_expires_at) WHERE status = 'LEASED'.
-WITH workflow AS (
-    SELECT count(*) AS skipped
-    FROM (
-        SELECT
-        FROM job_queue AS q
-        WHERE q.status = 'LEASED'
-            AND q.lease_expires_at < now()
-            AND q.workflow_step_id IS NOT NULL
-        LIMIT %(skip_limit)s
-    ) AS found
-),
-
-noted AS (
-    UPDATE reaper.ticks
+-- Index: the partial index on job_queue (lease_expires_at) WHERE status = 'LEASED'; job_queue_pkey.
+WITH noted AS (
+    UPDATE reaper.ticks AS t
     SET
         finished_at = clock_timestamp(),
         released = %(released)s,
         retried = %(retried)s,
         dead_lettered = %(dead_lettered)s,
         deferred = %(deferred)s,
-        skipped = workflow.skipped,
-        ticks = ticks + 1
-    FROM workflow
+        skipped = CASE
+            WHEN %(full_scan_seconds)s::double precision IS NULL THEN t.skipped
+            ELSE (
+                SELECT count(*)
+                FROM (
+                    SELECT
+                    FROM job_queue AS q
+                    WHERE q.status = 'LEASED'
+                        AND q.lease_expires_at < now()
+                        AND q.workflow_step_id IS NOT NULL
+                    LIMIT %(skip_limit)s
+                ) AS found
+            )
+        END,
+        ticks = t.ticks + 1,
+        scanned_to = coalesce(%(scanned_to)s::timestamptz, t.scanned_to),
+        full_scan_at = CASE
+            WHEN %(full_scan_seconds)s::double precision IS NULL THEN t.full_scan_at
+            ELSE now()
+        END,
+        full_scan_took = coalesce(
+            make_interval(secs => %(full_scan_seconds)s::double precision), t.full_scan_took
+        )
+    RETURNING t.skipped
 ),
 
 counted AS (
@@ -51,15 +63,18 @@ counted AS (
 
 moved_on AS (
     DELETE FROM reaper.deferred AS d
-    WHERE NOT EXISTS (
-        SELECT
-        FROM job_queue AS q
-        WHERE q.id = d.job_id::uuid
-            AND q.run_number = d.run_number
-            AND q.attempt = d.attempt
-            AND q.status = 'LEASED'
+    WHERE NOT coalesce(
+        (
+            -- By its key, one at a time: a join would read the whole partial index.
+            SELECT q.status = 'LEASED'
+                AND q.run_number = d.run_number
+                AND q.attempt = d.attempt
+            FROM job_queue AS q
+            WHERE q.id = d.job_id::uuid
+        ),
+        false
     )
 )
 
 SELECT skipped
-FROM workflow
+FROM noted

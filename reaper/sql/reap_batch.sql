@@ -8,10 +8,13 @@
 --   batch_size      how many leases, 1..10000
 --   retry_delay_ms  until a retried job may run again, milliseconds
 --   unheard_seconds after how long an unanswered doorbell is rung again, seconds
---   scan_from       oldest lease expiry to look at; '-infinity' looks at all
+--   scan_from       oldest lease expiry to look at (text); '-infinity' looks at all
 --   job_ids         NULL, or uuid[]: only these jobs (how poison rows are isolated)
--- Returns rows (kind, job_type, count, hook_id, job_id, organization_id, run_number, attempt, at):
---   kind 'picked'    one row: count = leases locked, at = the youngest expiry among them
+-- Returns rows (kind, job_type, count, hook_id, job_id, organization_id, run_number, attempt,
+--   scanned_to, seconds):
+--   kind 'picked'    one row: count = leases locked; every expiry before scanned_to was looked at
+--                    (text: PostgreSQL knows times that Python does not); seconds = how long it
+--                    took to meet the first lease, or to find none
 --   kind 'released' | 'retried' | 'dead_lettered'   count per job type
 --   kind 'terminal'  one per dead letter, with its ledger row's hook_id
 -- Locks: job_queue rows (SKIP LOCKED), then job_attempts, job_dead_letters, terminal_hooks.
@@ -27,7 +30,8 @@ WITH expired AS MATERIALIZED (
         q.worker_id,
         q.stage,
         q.last_heartbeat_at,
-        q.lease_expires_at
+        q.lease_expires_at,
+        clock_timestamp() AS seen_at
     FROM job_queue AS q
     WHERE q.status = 'LEASED'
         AND q.lease_expires_at < now()
@@ -105,10 +109,15 @@ reaped AS (
         updated_at = now()
     FROM decided AS d
     WHERE q.id = d.id
-        AND q.status = 'LEASED'
+        -- Not the status: the row is locked, and the planner would read the whole partial index.
         AND q.run_number = d.run_number
         AND q.attempt = d.attempt
-    RETURNING d.*, q.payload, q.checkpoint
+    RETURNING
+        d.*,
+        q.status AS new_status,
+        -- Only a dead letter's: the others' would be carried along for nothing.
+        CASE d.disposition WHEN 'dead_lettered' THEN q.payload END AS payload,
+        CASE d.disposition WHEN 'dead_lettered' THEN q.checkpoint END AS checkpoint
 ),
 
 closed AS (
@@ -132,12 +141,19 @@ closed AS (
 
 -- A worker that said `running` and was never heard of again, for the events' flag. The start is the
 -- attempt's marker, else the first event that says so.
-flagged AS (
+flagged AS MATERIALIZED (
     SELECT
-        r.*,
-        r.stage = 'running'
+        r.id,
+        r.run_number,
+        r.attempt,
+        r.lease_expires_at,
+        r.disposition,
+        coalesce(
+            r.stage = 'running'
             AND s.started_at IS NOT NULL
-            AND (r.last_heartbeat_at IS NULL OR r.last_heartbeat_at <= s.started_at) AS silent
+            AND (r.last_heartbeat_at IS NULL OR r.last_heartbeat_at <= s.started_at),
+            false
+        ) AS silent
     FROM reaped AS r
     LEFT JOIN closed AS c ON c.job_id = r.id
     CROSS JOIN LATERAL (
@@ -156,62 +172,63 @@ flagged AS (
                 LIMIT 1
             )
         END AS started_at
+        OFFSET 0  -- evaluated once, not wherever it is named
     ) AS s
 ),
 
 logged AS (
     INSERT INTO job_events (job_id, run_number, attempt, event_type, payload, occurred_at)
     SELECT
-        f.id,
-        f.run_number,
-        f.attempt,
+        e.id,
+        e.run_number,
+        e.attempt,
         e.event_type,
         e.payload,
         now()
-    FROM flagged AS f
-    CROSS JOIN LATERAL (
-        VALUES
-            (
-                1,
-                'FAILED'::job_event_type,
-                f.disposition <> 'released',
-                jsonb_build_object(
+    FROM (
+        SELECT
+            f.*,
+            1 AS position,
+            CASE f.disposition
+                WHEN 'released' THEN 'REQUEUED'::job_event_type
+                ELSE 'FAILED'::job_event_type
+            END AS event_type,
+            CASE f.disposition
+                WHEN 'released'
+                    THEN jsonb_build_object('reason', 'LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED')
+                ELSE jsonb_build_object(
                     'kind', 'LEASE_EXPIRED',
                     'error_code', 'job.lease_expired',
                     'error_message', 'Job lease expired before completion.',
                     'started_without_renewal_heartbeat', f.silent
                 )
-            ),
-            (
-                2,
-                'RETRY_SCHEDULED',
-                f.disposition = 'retried',
-                jsonb_build_object(
+            END AS payload
+        FROM flagged AS f
+        UNION ALL
+        SELECT
+            f.*,
+            2,
+            CASE f.disposition
+                WHEN 'retried' THEN 'RETRY_SCHEDULED'::job_event_type
+                ELSE 'DEAD_LETTERED'::job_event_type
+            END,
+            CASE f.disposition
+                WHEN 'retried' THEN jsonb_build_object(
                     'kind', 'LEASE_EXPIRED',
                     'retry_delay_ms', %(retry_delay_ms)s,
                     'next_run_at', now() + %(retry_delay_ms)s * interval '1 millisecond',
                     'started_without_renewal_heartbeat', f.silent
                 )
-            ),
-            (
-                2,
-                'DEAD_LETTERED',
-                f.disposition = 'dead_lettered',
-                jsonb_build_object(
+                ELSE jsonb_build_object(
                     'kind', 'LEASE_EXPIRED',
                     'error_code', 'job.lease_expired',
                     'started_without_renewal_heartbeat', f.silent
                 )
-            ),
-            (
-                1,
-                'REQUEUED',
-                f.disposition = 'released',
-                jsonb_build_object('reason', 'LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED')
-            )
-    ) AS e (position, event_type, applies, payload)
-    WHERE e.applies
-    ORDER BY f.lease_expires_at, f.id, e.position
+            END
+        FROM flagged AS f
+        WHERE f.disposition <> 'released'
+    ) AS e
+    ORDER BY e.lease_expires_at, e.id, e.position
 ),
 
 dead AS (
@@ -290,22 +307,36 @@ owed AS (
 SELECT
     'picked' AS kind,
     NULL AS job_type,
-    -- A trigger that quietly keeps a row would leave it half reaped and be picked for ever. Such a
-    -- row is poison too: failing here (22012) undoes the statement and has it isolated.
-    (SELECT count(*) FROM expired) / (
-        CASE WHEN (SELECT count(*) FROM reaped) = (SELECT count(*) FROM expired) THEN 1 ELSE 0 END
+    -- A trigger that quietly keeps a row, or its lease, would leave it half reaped and be picked for
+    -- ever. Such a row is poison too: failing here (22012) undoes the statement and has it isolated.
+    p.count / (
+        CASE
+            WHEN (SELECT count(*) FROM reaped WHERE new_status <> 'LEASED') = p.count THEN 1
+            ELSE 0
+        END
     ) AS count,
     NULL::bigint AS hook_id,
     NULL AS job_id,
     NULL AS organization_id,
     NULL::integer AS run_number,
     NULL::integer AS attempt,
-    (SELECT max(lease_expires_at) FROM expired) AS at
+    (CASE WHEN p.count < %(batch_size)s THEN now() ELSE p.youngest END)::text AS scanned_to,
+    extract(
+        epoch FROM coalesce(p.first_seen_at, clock_timestamp()) - statement_timestamp()
+    )::double precision AS seconds
+FROM (
+    SELECT
+        count(*) AS count,
+        max(lease_expires_at) AS youngest,
+        min(seen_at) AS first_seen_at
+    FROM expired
+) AS p
 UNION ALL
 SELECT
     disposition,
     job_type,
     count(*),
+    NULL,
     NULL,
     NULL,
     NULL,
@@ -324,5 +355,6 @@ SELECT
     organization_id,
     run_number,
     attempt,
+    NULL,
     NULL
 FROM owed

@@ -1,9 +1,7 @@
 """The statements of the reap: one function each, named like its file in reaper/sql."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from reaper.errors import StoreError
 from reaper.jobs import BatchResult, DeferredRow, ReapResult, TerminalRecord
 from reaper.store.connection import Database, Row, Transaction
 
@@ -15,13 +13,58 @@ SKIP_COUNT_LIMIT = 10_000
 """Skipped rows are counted up to here, so that a tick stays cheap beside a million of them."""
 
 
-def begin_tick(database: Database, *, quiet_seconds: float) -> bool:
-    """Return whether this tick may go on; False if another began within `quiet_seconds`."""
-    return bool(database.execute("begin_tick", {"quiet_seconds": quiet_seconds}))
+SCAN_ALL = "-infinity"
+"""Where a tick begins that looks at every lease, as PostgreSQL writes it."""
+
+FREE_SCAN_SECONDS = 0.010
+"""Looking at all leases is never put off while it costs no more than this: a few times what a tick
+costs anyway, and without a held snapshot it costs a tenth of it."""
+
+SCAN_WAIT_FACTOR = 100
+"""A dearer look at all leases is put off by this many times its cost: so it takes 1 % of the time.
+A lease that turns up behind the tick's mark (committed late, skipped under a lock that was then
+rolled back) waits that long and one interval more."""
+
+SCAN_WAIT_MAX_SECONDS = 300.0
+"""... but never longer than this, whatever it costs."""
 
 
-def finish_tick(database: Database, result: ReapResult) -> int:
-    """Record a tick's counts and return how many expired leases it left to their workflows."""
+def begin_tick(database: Database, *, quiet_seconds: float, scan_all: bool = False) -> str | None:
+    """Return the lease expiry to begin at; None if another tick began within `quiet_seconds`.
+
+    Args:
+        database: where the leases are.
+        quiet_seconds: 0 begins in any case.
+        scan_all: look at every lease, whatever that costs.
+    """
+    rows = database.execute(
+        "begin_tick",
+        {
+            "quiet_seconds": quiet_seconds,
+            "scan_all": scan_all,
+            "free_seconds": FREE_SCAN_SECONDS,
+            "wait_factor": SCAN_WAIT_FACTOR,
+            "wait_max_seconds": SCAN_WAIT_MAX_SECONDS,
+        },
+    )
+    return str(rows[0][0]) if rows else None
+
+
+def finish_tick(
+    database: Database,
+    result: ReapResult,
+    *,
+    scanned_to: str | None = None,
+    full_scan_seconds: float | None = None,
+) -> int:
+    """Record a tick's counts and return how many expired leases are left to their workflows.
+
+    Args:
+        database: where the leases are.
+        result: what the tick did.
+        scanned_to: every lease that expires before this was looked at; None: as before.
+        full_scan_seconds: what looking at all leases cost; None: this tick did not.
+    """
     keys = sorted(result.counts)
     rows = database.execute(
         "finish_tick",
@@ -33,6 +76,8 @@ def finish_tick(database: Database, result: ReapResult) -> int:
             "job_types": [job_type for job_type, _ in keys],
             "dispositions": [disposition for _, disposition in keys],
             "totals": [result.counts[key] for key in keys],
+            "scanned_to": scanned_to,
+            "full_scan_seconds": full_scan_seconds,
             "skip_limit": SKIP_COUNT_LIMIT,
         },
         repeatable=False,
@@ -45,7 +90,7 @@ def reap_batch(
     *,
     batch_size: int,
     retry_delay_ms: int,
-    scan_from: datetime | None = None,
+    scan_from: str = SCAN_ALL,
     job_ids: Sequence[str] | None = None,
 ) -> BatchResult:
     """Take back up to `batch_size` expired leases in one statement and one round trip.
@@ -59,18 +104,18 @@ def reap_batch(
             "batch_size": batch_size,
             "retry_delay_ms": retry_delay_ms,
             "unheard_seconds": UNHEARD_SECONDS,
-            "scan_from": scan_from or "-infinity",
+            "scan_from": scan_from,
             "job_ids": None if job_ids is None else list(job_ids),
         },
     )
-    return _batch_result(rows)
+    return _batch_result(rows, batch_size)
 
 
 def pick_expired(
-    transaction: Transaction, *, batch_size: int, scan_from: datetime | None
-) -> list[tuple[str, int, int, datetime]]:
+    transaction: Transaction, *, batch_size: int, scan_from: str
+) -> list[tuple[str, int, int, str]]:
     """Lock expired leases and return (job_id, run_number, attempt, lease_expires_at) of each."""
-    parameters = {"batch_size": batch_size, "scan_from": scan_from or "-infinity"}
+    parameters = {"batch_size": batch_size, "scan_from": scan_from}
     return [
         (str(job_id), run_number, attempt, expiry)
         for job_id, run_number, attempt, expiry in transaction.execute("pick_expired", parameters)
@@ -92,25 +137,23 @@ def defer_row(transaction: Transaction, row: DeferredRow, *, retry_delay_ms: int
     )
 
 
-def _batch_result(rows: Sequence[Row]) -> BatchResult:
-    picked, resume_from = 0, None
+def _batch_result(rows: Sequence[Row], batch_size: int) -> BatchResult:
+    picked, scanned_to, seconds = 0, None, 0.0
     counts: dict[tuple[str, str], int] = {}
     terminal: list[TerminalRecord] = []
-    for kind, job_type, count, hook_id, job_id, organization_id, run_number, attempt, at in rows:
+    for kind, job_type, count, hook_id, job_id, *identity, scanned, took in rows:
         if kind == "terminal":
-            terminal.append(
-                TerminalRecord(hook_id, job_id, job_type, organization_id, run_number, attempt)
-            )
+            terminal.append(TerminalRecord(hook_id, job_id, job_type, *identity))
         elif kind == "picked":
-            picked, resume_from = count, at
+            picked, scanned_to, seconds = count, scanned, took
         else:
             counts[job_type, kind] = count
     terminal.sort(key=lambda record: record.hook_id)
-    return BatchResult(picked, counts, tuple(terminal), resume_from)
+    return BatchResult(picked, counts, tuple(terminal), picked < batch_size, scanned_to, seconds)
 
 
 def merge(parts: Sequence[BatchResult]) -> BatchResult:
-    """Return the sum of several results of one isolated batch."""
+    """Return the sum of the parts of one isolated batch; how far it got is the caller's to say."""
     counts: dict[tuple[str, str], int] = {}
     for part in parts:
         add_counts(counts, part.counts)
@@ -118,7 +161,8 @@ def merge(parts: Sequence[BatchResult]) -> BatchResult:
         picked=sum(part.picked for part in parts),
         counts=counts,
         terminal=tuple(record for part in parts for record in part.terminal),
-        resume_from=None,
+        drained=False,
+        scanned_to=None,
         deferred=tuple(row for part in parts for row in part.deferred),
     )
 
@@ -127,15 +171,3 @@ def add_counts(totals: dict[tuple[str, str], int], more: Mapping[tuple[str, str]
     """Add `more` to `totals` in place."""
     for key, count in more.items():
         totals[key] = totals.get(key, 0) + count
-
-
-__all__ = [
-    "StoreError",
-    "add_counts",
-    "begin_tick",
-    "defer_row",
-    "finish_tick",
-    "merge",
-    "pick_expired",
-    "reap_batch",
-]
