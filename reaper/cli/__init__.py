@@ -1,4 +1,7 @@
-"""The `reaper` command. Each subcommand is a thin module of its own, imported when it is called."""
+"""The `reaper` command. Each subcommand is a thin module of its own, imported when it is called.
+
+Exit status of every command: 0 done, 1 done in part or not as planned, 2 refused with a sentence.
+"""
 
 import importlib
 import sys
@@ -9,17 +12,18 @@ import click
 from reaper.errors import ReaperError
 
 _COMMANDS = {
-    "dead-letters": "reaper.cli.dead_letters:dead_letters",
-    "demo": "reaper.cli.demo:demo",
-    "doctor": "reaper.cli.doctor:doctor",
-    "exporter": "reaper.cli.exporter:exporter",
-    "hooks": "reaper.cli.hooks:hooks",
-    "migrate": "reaper.cli.migrate:migrate",
-    "prune": "reaper.cli.prune:prune",
-    "reap": "reaper.cli.reap:reap",
-    "status": "reaper.cli.status:status",
-    "up": "reaper.cli.up:up",
+    "dead-letters": ("dead_letters:dead_letters", "List, show, requeue and discard dead letters."),
+    "demo": ("demo:demo", "Show everything at work, on servers of its own."),
+    "doctor": ("doctor:doctor", "Check the whole deployment; say what is wrong and the cure."),
+    "exporter": ("exporter:exporter", "Serve metrics for Prometheus, and /healthz."),
+    "hooks": ("hooks:hooks", "List, show and retry terminal hooks."),
+    "migrate": ("migrate:migrate", "Create or upgrade the schema `reaper`."),
+    "prune": ("prune:prune", "Delete old finished rows of the ledger."),
+    "reap": ("reap:reap", "Run one tick now, without a worker."),
+    "status": ("status:status", "Show leases, ticks, hooks, queues and workers on one screen."),
+    "up": ("up:up", "Run all processes for development."),
 }
+"""Module and attribute, and the line in `reaper --help`, which so imports none of them."""
 
 
 class _Lazy(click.Group):
@@ -28,12 +32,17 @@ class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         return sorted(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
-        if name not in _COMMANDS:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"reaper.cli.{module}"), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -4,6 +4,7 @@ Must not import Celery or psycopg2.
 """
 
 import time
+from dataclasses import dataclass
 
 from reaper.operations.batches import Progress
 from reaper.store import Database, owed_hooks
@@ -21,14 +22,22 @@ timeout of 15 s. A later one costs the metrics one count, never a notice."""
 DAY_SECONDS = 86_400
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a pruning did; `is_done` is False where its time was spent before the work."""
+
+    pruned: int
+    is_done: bool
+
+
 def prune(
     database: Database,
     *,
     retention_days: float,
     budget_seconds: float | None = None,
     progress: Progress | None = None,
-) -> int:
-    """Delete finished ledger rows older than the retention; return how many.
+) -> Pruned:
+    """Delete finished ledger rows older than the retention.
 
     1. Count what has finished into the totals, so that metrics survive.
     2. Delete batch after batch, the oldest first, each its own transaction, until one comes back
@@ -46,7 +55,8 @@ def prune(
     Raises:
         StoreError: PostgreSQL refused or is away; batches before it are done.
     """
-    deadline = time.monotonic() + budget_seconds if budget_seconds else float("inf")
+    budget = float("inf") if budget_seconds is None else budget_seconds
+    deadline = time.monotonic() + budget
     while roll_up(database) >= ROLL_UP_BATCH and time.monotonic() < deadline:
         pass
     pruned = 0
@@ -58,7 +68,7 @@ def prune(
         if progress is not None:
             progress(count)
         if count < PRUNE_BATCH or time.monotonic() > deadline:
-            return pruned
+            return Pruned(pruned, is_done=count < PRUNE_BATCH)
 
 
 def roll_up(database: Database) -> int:

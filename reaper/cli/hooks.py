@@ -1,0 +1,97 @@
+"""`reaper hooks`: see what became of the hooks, and owe them again."""
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from reaper.cli import bulk, documents, selecting
+from reaper.cli.selecting import HOOK_ID, LIST_LIMIT
+from reaper.cli.session import open_database
+from reaper.cli.text import fields, table
+from reaper.operations import hooks as operations
+from reaper.selection import require_choice
+
+_LIST = ("hook", "job id", "type", "run", "attempt", "died", "state", "tries", "crashes", "error")
+
+_RETRIABLE = tuple(state for state in operations.STATES if state != "running")
+
+_PAYLOAD = click.option("--payload", is_flag=True, help="Show payloads too.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def hooks() -> None:
+    """List, show and retry terminal hooks."""
+
+
+@hooks.command("list")
+@selecting.filters(operations.STATES, limit=LIST_LIMIT)
+@_PAYLOAD
+@_JSON
+def list_(payload: bool, as_json: bool, **filters: Any) -> None:
+    """List the ledger, newest death first."""
+    chosen = selecting.chosen(**filters)
+    found = operations.list_hooks(open_database(), chosen, with_payload=payload)
+    if as_json:
+        click.echo(documents.array(documents.one_object(row) for row in found))
+        return
+    headings = (*_LIST, "payload") if payload else _LIST
+    rows = [
+        (
+            row.hook_id,
+            row.job_id,
+            row.job_type,
+            row.run_number,
+            row.attempt,
+            row.created_at,
+            row.state,
+            row.tries,
+            row.crashes,
+            row.error,
+            *((row.payload_json,) if payload else ()),
+        )
+        for row in found
+    ]
+    click.echo(table(headings, rows) if rows else "no hooks")
+
+
+@hooks.command()
+@click.argument("hook", type=HOOK_ID)
+@_PAYLOAD
+@_JSON
+def show(hook: str, payload: bool, as_json: bool) -> None:
+    """Show one hook: the death it is owed for, and how it went."""
+    found = operations.show_hook(open_database(), hook, with_payload=payload)
+    if as_json:
+        click.echo(documents.one_object(found))
+        return
+    shown = asdict(found)
+    text = shown.pop("payload_json")
+    pairs = [(name.replace("_", " "), value) for name, value in shown.items()]
+    click.echo(fields([*pairs, ("payload", text)] if payload else pairs))
+
+
+@hooks.command()
+@click.argument("hooks", type=HOOK_ID, nargs=-1)
+@selecting.filters(_RETRIABLE, limit=None)
+@bulk.options
+def retry(
+    hooks: tuple[str, ...], everything: bool, dry_run: bool, as_json: bool, **filters: Any
+) -> None:
+    """Owe hooks again: by id any that does not run, by filter those that did not complete.
+
+    The handler is called again, with all its tries; the next redelivery rings, within seconds.
+    Without --state a filter takes failed, timed_out and unhandled hooks.
+    """
+    chosen = selecting.chosen(hooks, **filters)
+    require_choice(chosen, everything=everything, noun="hooks")
+    database = open_database()
+    matching = operations.match_retry(database, chosen)
+    bulk.run(
+        matching.count,
+        lambda progress: operations.retry_hooks(database, matching, progress=progress),
+        done="owed again",
+        dry_run=dry_run,
+        as_json=as_json,
+    )
