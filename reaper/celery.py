@@ -26,9 +26,17 @@ HOOK_QUEUE = "terminal-hooks"
 
 REAP_TASK = "reaper.reap"
 REDELIVER_TASK = "reaper.redeliver"
+PRUNE_TASK = "reaper.prune"
 HOOK_TASK = "reaper.terminal_hook"
 
-_OWN_TASKS = {REAP_TASK: REAP_QUEUE, REDELIVER_TASK: REAP_QUEUE, HOOK_TASK: HOOK_QUEUE}
+_OWN_TASKS = {
+    REAP_TASK: REAP_QUEUE,
+    REDELIVER_TASK: REAP_QUEUE,
+    PRUNE_TASK: REAP_QUEUE,
+    HOOK_TASK: HOOK_QUEUE,
+}
+
+_DAY_SECONDS = 86_400.0
 
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 """Last run of a fresh beat's entries, so that the first reap comes at once as in the original."""
@@ -75,7 +83,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
             "health_check_interval": 10,
         },
         "task_default_queue": REAP_QUEUE,
-        "task_queues": [Queue(REAP_QUEUE), Queue(HOOK_QUEUE)],
+        "task_queues": [Queue(name, routing_key=name) for name in (REAP_QUEUE, HOOK_QUEUE)],
         "task_routes": {task: {"queue": queue} for task, queue in _OWN_TASKS.items()},
         "task_serializer": "json",
         "event_serializer": "json",
@@ -103,6 +111,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         "beat_schedule": {
             REAP_TASK: _every(REAP_TASK, settings.interval_seconds),
             REDELIVER_TASK: _every(REDELIVER_TASK, settings.redelivery_seconds),
+            PRUNE_TASK: _every(PRUNE_TASK, _DAY_SECONDS),
         },
         "timezone": "UTC",
     }
@@ -130,20 +139,50 @@ def _configured() -> tuple[Celery, Settings, tuple[str, ...], str | None]:
     except ConfigError as error:
         more = contradictions.find(given, _OWN_TASKS, reap_limit_seconds=0)
         raise ConfigError("\n".join([str(error), *more])) from None
-    app = Celery("reaper", include=["reaper.tasks", "reaper.worker", "reaper.beat"])
+    app = Celery(
+        "reaper", include=["reaper.tasks", "reaper.worker", "reaper.answers", "reaper.beat"]
+    )
     app.config_from_object(configuration(settings, given))
     return app, settings, (*settings.handlers, *deployment.hook_modules(given)), path
 
+
+def _without_banner(beat: Any) -> Any:
+    """The beat's class, told to print nothing but log lines."""
+
+    class QuietBeat(beat):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "quiet": True})
+
+    return QuietBeat
+
+
+_command = click.get_current_context(silent=True)
+"""The command this module is imported under, if any."""
 
 try:
     app, settings, handler_modules, celeryconfig_path = _configured()
 except ConfigError as error:
     # Under a command a bad setting ends the process with its lines and no traceback; importers get
     # the exception.
-    if click.get_current_context(silent=True) is None:
+    if _command is None:
         raise
     click.echo(one_line_each(error), err=True)
     sys.exit(2)
+
+
+if _command is not None:
+    # Celery's own default, WARNING, hides what became of each hook; an idle system logs nothing.
+    _command.default_map = {name: {"loglevel": "INFO"} for name in ("worker", "beat")}
+
+if settings.log_format == "json":
+    vars(app)["Beat"] = _without_banner(app.Beat)  # a cached property of Celery
+
+
+@signals.worker_init.connect
+def leave_out_banner(sender: Any, **_: Any) -> None:
+    """Print nothing but log lines where they are read by a program."""
+    if settings.log_format == "json":
+        sender.quiet = True
 
 
 @signals.after_setup_logger.connect

@@ -1,15 +1,18 @@
 """The Celery tasks: each hands over to a plain function and turns its failure into one line."""
 
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
+from kombu.exceptions import OperationalError
 
 from reaper import reap as reaping
 from reaper import telemetry
 from reaper.celery import (
     HOOK_QUEUE,
     HOOK_TASK,
+    PRUNE_TASK,
     REAP_QUEUE,
     REAP_TASK,
     REDELIVER_TASK,
@@ -19,6 +22,7 @@ from reaper.celery import (
 from reaper.errors import StoreError
 from reaper.hooks import HookRunner
 from reaper.jobs import HookState
+from reaper.operations import pruning
 from reaper.publishing import Doorbell
 from reaper.registry import registry
 from reaper.store import Database
@@ -27,9 +31,12 @@ from reaper.worker import handler_limits, hook_signals, process
 REAP_LIMIT_SECONDS = settings.tick_budget_seconds + 30
 """A tick's budget, one statement that began just before its end (15 s), and one publish (5 s)."""
 
+PRUNE_SECONDS = 5.0
+"""How long one pruning may keep the reap worker from its ticks; it goes on behind them."""
+
 
 class ReapFailed(Exception):  # noqa: N818 -- what Flower shows
-    """A tick or a redelivery failed; the next one goes on."""
+    """A tick, a redelivery or a pruning failed; the next one goes on."""
 
 
 class HookFailed(Exception):  # noqa: N818 -- what Flower shows
@@ -79,12 +86,31 @@ def reap() -> None:
 
 @app.task(name=REDELIVER_TASK, **_TICK)
 def redeliver() -> None:
-    """Ring again for hooks whose message or worker was lost."""
+    """Ring again for hooks whose message or worker was lost; count those that have finished."""
     try:
         reaping.redeliver(database(), settings, doorbell.publish, doorbell.count_messages)
+        pruning.roll_up(database())
     except StoreError as error:
         telemetry.redelivery_failed(error)
         raise ReapFailed(str(error)) from None
+
+
+@app.task(name=PRUNE_TASK, **_TICK)
+def prune() -> None:
+    """Delete old finished ledger rows for a while; with more left, queue up behind the ticks."""
+    try:
+        result = pruning.prune(
+            database(),
+            retention_days=settings.retention_days,
+            budget_seconds=min(settings.tick_budget_seconds, PRUNE_SECONDS),
+        )
+    except StoreError as error:
+        telemetry.prune_failed(error)
+        raise ReapFailed(str(error)) from None
+    telemetry.ledger_pruned(result.pruned)
+    if not result.is_done:
+        with suppress(OperationalError):  # the broker is away: tomorrow's goes on
+            prune.delay()
 
 
 @app.task(name=HOOK_TASK, **_HOOK)

@@ -56,6 +56,17 @@ def redelivery_failed(error: Exception) -> None:
     _emit(logging.ERROR, "redelivery_failed", error=str(error))
 
 
+def prune_failed(error: Exception) -> None:
+    """Log that pruning the ledger failed; the next one goes on."""
+    _emit(logging.ERROR, "prune_failed", error=str(error))
+
+
+def ledger_pruned(rows: int) -> None:
+    """Log how many finished ledger rows were deleted, only when there were any."""
+    if rows:
+        _emit(logging.INFO, "ledger_pruned", rows=rows)
+
+
 def row_deferred(row: DeferredRow) -> None:
     """Log a poison row that was set aside."""
     _emit(
