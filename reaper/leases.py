@@ -275,7 +275,7 @@ def fail(  # noqa: PLR0913 -- keyword-only but two
     """
     if kind not in FAILURE_KINDS:
         raise ConfigError(f"kind={kind!r} is not allowed: it takes {', '.join(FAILURE_KINDS)}")
-    backoff_ms = min(RETRY_FIRST_MS * 2 ** min(lease.attempt - 1, 30), RETRY_MAX_MS)
+    backoff_ms = min(RETRY_FIRST_MS << max(0, min(lease.attempt - 1, 30)), RETRY_MAX_MS)
     delay_ms = backoff_ms if retry_delay_ms is None else retry_delay_ms
     disposition = leasing.fail_job(
         database,

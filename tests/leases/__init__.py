@@ -1,0 +1,1 @@
+"""The lease holder's side on real PostgreSQL, mostly with two connections."""
