@@ -192,4 +192,4 @@ def format_logs(logger: Any, **_: Any) -> None:
     for handler in logger.handlers:
         if isinstance(handler.formatter, ColorFormatter):
             handler.setFormatter(logs.formatter(settings.log_format))
-    logs.leave_out(_OWN_TASKS)
+    logs.leave_out(_OWN_TASKS, HOOK_TASK)

@@ -53,20 +53,27 @@ class JsonFormatter(logging.Formatter):
 class OwnTaskNoise(logging.Filter):
     """Drops Celery's lines about `tasks`, unless the process logs at debug level.
 
-    A task that raised what it should not is kept: no event of reaper says so.
+    Errors are kept, such as a task that raised what it should not or a tick that was killed: no
+    event of reaper says so. The limits of `timed`, a hook, are one of reaper's events.
     """
 
-    def __init__(self, tasks: Collection[str]) -> None:
+    def __init__(self, tasks: Collection[str], timed: str) -> None:
         super().__init__()
         self._tasks = frozenset(tasks)
+        self._timed = timed
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line is kept."""
         if logging.getLogger().getEffectiveLevel() <= logging.DEBUG:
             return True
-        if record.name == "celery.app.trace" and record.levelno >= logging.ERROR:
-            return True
-        return self._tasks.isdisjoint(_names_in(record))
+        if record.levelno < logging.ERROR:
+            return self._tasks.isdisjoint(_names_in(record))
+        return record.name != "celery.worker.request" or not self._is_limit(record)
+
+    def _is_limit(self, record: logging.LogRecord) -> bool:
+        """Whether it says that a hook's hard limit came, or says so again without a name."""
+        again = any(type(each).__name__ == "TimeLimitExceeded" for each in record.args or ())
+        return again or self._timed in _names_in(record)
 
 
 def formatter(log_format: str) -> logging.Formatter:
@@ -81,12 +88,12 @@ def configure(log_format: str, level: int) -> None:
     logging.basicConfig(handlers=[handler], level=level)
 
 
-def leave_out(tasks: Collection[str]) -> None:
-    """Leave out what Celery says about `tasks`. Safe to repeat."""
+def leave_out(tasks: Collection[str], timed: str) -> None:
+    """Leave out what Celery says about `tasks`, and the limits of `timed`. Safe to repeat."""
     for name in TASK_LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(each, OwnTaskNoise) for each in logger.filters):
-            logger.addFilter(OwnTaskNoise(tasks))
+            logger.addFilter(OwnTaskNoise(tasks, timed))
 
 
 def _names_in(record: logging.LogRecord) -> set[str]:
