@@ -74,6 +74,8 @@ class Database:
             "keepalives_count": 3,
             "tcp_user_timeout": 30_000,
         } | given
+        # psycopg2 would take the database's own: what that lacks would fail in Python.
+        self._keywords["client_encoding"] = "UTF8"
         self._statement_timeout_ms = statement_timeout_ms
         self._connection: Lendable | None = None
         self._pid = 0
