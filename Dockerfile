@@ -22,4 +22,4 @@ WORKDIR /srv/reaper
 USER reaper
 # The exec form: Celery is process 1 and gets the TERM itself. A shell in between would swallow it,
 # and every stop would end in a kill.
-CMD ["celery", "-A", "reaper", "worker", "-Q", "terminal-hooks", "-n", "hooks@%h"]
+CMD ["celery", "-A", "reaper", "worker", "-Q", "terminal-hooks", "-n", "hooks@%h", "-l", "INFO"]
