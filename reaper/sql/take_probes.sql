@@ -39,7 +39,7 @@ owed AS MATERIALIZED (
         h.hook_id,
         h.job_type
     FROM reaper.terminal_hooks AS h
-    WHERE h.hook_id IN (SELECT p.hook_id FROM probing AS p)
+    WHERE h.hook_id = ANY (ARRAY(SELECT p.hook_id FROM probing AS p))
         AND h.state = 'pending'
         AND h.due_at < now()
     FOR UPDATE OF h SKIP LOCKED

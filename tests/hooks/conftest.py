@@ -14,16 +14,16 @@ from reaper.registry import JobRegistry
 from reaper.store import Database
 
 
-class SoftLimitReached(Exception):
+class SoftLimitReachedError(Exception):
     """Stands for what the worker raises in a handler whose time is up."""
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise `SoftLimitReached` in the main thread after `seconds`, as a worker's signal does."""
+    """Raise `SoftLimitReachedError` in the main thread after `seconds`, as a worker would."""
 
     def reach(_signal: int, _frame: Any) -> None:
-        raise SoftLimitReached
+        raise SoftLimitReachedError
 
     before = signal.signal(signal.SIGUSR1, reach)
     main = threading.main_thread().ident
@@ -63,7 +63,7 @@ def runner(dsn: str, settings: Any, registry: JobRegistry) -> Iterator[Callable[
             settings=settings(**values),
             worker=f"{worker}:{os.getpid()}",
             guard=guard,
-            soft_limit=SoftLimitReached,
+            soft_limit=SoftLimitReachedError,
         )
 
     yield make

@@ -23,7 +23,8 @@ def test_lost_hook_is_pending_again_and_due_at_once(database, connect):
     assert (event.hook_id, event.state, event.crashes) == (hook_id, HookState.PENDING, 1)
     (row,) = fetch(
         connection,
-        "SELECT state, crashes, error, finished_at, due_at < now() AS due FROM reaper.terminal_hooks",
+        "SELECT state, crashes, error, finished_at, due_at < now() AS due"
+        " FROM reaper.terminal_hooks",
     )
     assert row == {
         "state": "pending",
