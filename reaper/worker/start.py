@@ -18,7 +18,7 @@ from reaper.celery import (
     settings,
 )
 from reaper.errors import ConfigError, ReaperError, StoreError
-from reaper.registry import load_handlers
+from reaper.registry import load_handlers, registry
 from reaper.store import Database, schema
 from reaper.worker.process import process
 
@@ -45,24 +45,33 @@ def check_worker(sender: Any, **_: Any) -> None:
         # Celery would log it and start the worker all the same, unchecked and uncapped.
         logging.getLogger("reaper").exception("the worker's checks failed")
         _refuse(f"reaper: the worker's checks failed: {type(error).__name__}")
+
+
+@signals.celeryd_after_setup.connect
+def tell_setup(instance: Any, **_: Any) -> None:
+    """Log what the worker enforces, now that Celery has set up the logs."""
+    queues = set(instance.app.amqp.queues.consume_from)
+    if not queues & {REAP_QUEUE, HOOK_QUEUE}:
+        return
+    if celeryconfig_path:
+        telemetry.config_found(celeryconfig_path)
+    if process.runs_hooks:
+        telemetry.worker_configured(
+            hooks_at_once=instance.concurrency,
+            hook_timeout_seconds=settings.hook_timeout_seconds,
+            drain_seconds=settings.drain_window_seconds,
+            handlers=",".join(registry.job_types()) or "none",
+        )
     if queues >= {REAP_QUEUE, HOOK_QUEUE}:
         telemetry.all_in_one_worker()
 
 
 def _check(worker: Any) -> None:
-    if celeryconfig_path:
-        telemetry.config_found(celeryconfig_path)
     _check_database()
     broker.check_reachable(app)
     if process.runs_hooks:
         _enforce_cap(worker)
-        types = load_handlers(handler_modules)
-        telemetry.worker_configured(
-            hooks_at_once=worker.concurrency,
-            hook_timeout_seconds=settings.hook_timeout_seconds,
-            drain_seconds=settings.drain_window_seconds,
-            handlers=",".join(types) or "none",
-        )
+        load_handlers(handler_modules)
 
 
 def _refuse(line: str) -> NoReturn:
