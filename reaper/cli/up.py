@@ -24,7 +24,7 @@ _LEAVE_SECONDS = 5.0
 @click.option(
     "--servers-only",
     is_flag=True,
-    help="Start PostgreSQL and Valkey, and leave beat and the workers to you.",
+    help="Start PostgreSQL and Valkey, and leave schema, beat and workers to you.",
 )
 @click.option(
     "--env-file",
@@ -48,7 +48,12 @@ def up(servers_only: bool, env_file: Path | None, data: Path | None) -> None:
         broker = settings.broker_url.get_secret_value()
         broker_is_set = "broker_url" in settings.model_fields_set
         servers = stack.enter_context(
-            development_servers(given, broker if broker_is_set else None, directory=data)
+            development_servers(
+                given,
+                broker if broker_is_set else None,
+                directory=data,
+                check_schema=not servers_only,
+            )
         )
         stack.enter_context(environment_file(env_file, servers.exports))
         output = PrefixedOutput(tuple(CELERY_COMMANDS))

@@ -174,7 +174,7 @@ def _stage(screen: Screen, stop: StopSignals, began: float) -> Iterator[_Stage]:
         stack.callback(database.close)
         urls = {"REAPER_DATABASE_URL": postgres.dsn, "REAPER_BROKER_URL": valkey.url}
         children = stack.enter_context(Children(stop_seconds=_STOP_SECONDS))
-        environment = clean | dict(SETTINGS) | urls
+        environment = clean | dict(SETTINGS) | urls | {"TMPDIR": str(directory)}
         yield _Stage(screen, stop, directory, children, database, environment, began)
 
 

@@ -41,7 +41,11 @@ class Servers:
 
 @contextmanager
 def development_servers(
-    database_url: str | None, broker_url: str | None, *, directory: Path | None
+    database_url: str | None,
+    broker_url: str | None,
+    *,
+    directory: Path | None,
+    check_schema: bool = True,
 ) -> Iterator[Servers]:
     """Start what is not given (None), and stop it afterwards; see that the schema is there.
 
@@ -51,6 +55,7 @@ def development_servers(
         database_url: where PostgreSQL is, or None.
         broker_url: where the broker is, or None.
         directory: keeps the data of the embedded servers; None: it goes with them.
+        check_schema: False leaves the schema to whoever uses the servers.
 
     Raises:
         ReaperError: a server did not start or cannot be reached.
@@ -62,7 +67,8 @@ def development_servers(
     try:
         if postgres is not None:
             postgres.start()
-        _prepare(postgres, database_url or "")
+        if check_schema:
+            _prepare(postgres, database_url or "")
         if valkey is not None:
             valkey.start()
         yield Servers(
