@@ -7,7 +7,7 @@ ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 # Dependencies first, beside an empty package: a change of the code does not install them again.
-RUN mkdir reaper && touch reaper/__init__.py && pip install '.[flower]' && pip uninstall --yes reaper
+RUN mkdir reaper && touch reaper/__init__.py && pip install '.[exporter,flower]' && pip uninstall --yes reaper
 COPY reaper reaper
 RUN pip install --no-deps .
 
