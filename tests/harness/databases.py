@@ -55,3 +55,15 @@ def fresh(admin_dsn: str, template: str = "template0") -> Iterator[str]:
         yield named(admin_dsn, name)
     finally:
         run(admin_dsn, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@contextmanager
+def role(dsn: str) -> Iterator[tuple[str, str]]:
+    """A login role without any rights, and the URL of `dsn` as it; gone at the end."""
+    name = f"reaper_role_{uuid4().hex[:8]}"
+    run(dsn, f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
+    try:
+        yield name, re.sub(r"^(\w+://)[^@/]*@", rf"\g<1>{name}:{name}@", dsn)
+    finally:
+        run(dsn, f"DROP OWNED BY {name}")
+        run(dsn, f"DROP ROLE {name}")

@@ -1,0 +1,1 @@
+"""What a person on call does: each action and each check on real servers."""
