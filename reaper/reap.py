@@ -28,7 +28,7 @@ ISOLATION_SECONDS = 5.0
 what it found stays found. Long enough for some five hundred poison rows."""
 
 BATCH_SIZE_MAX = 10_000
-"""Leases in one statement. Keep in sync with Settings (tests/reap/test_arguments.py compares)."""
+"""Leases in one statement. Keep in sync with Settings (tests/reap/test_results.py compares)."""
 
 RETRY_DELAY_MAX_MS = 2_147_483_647
 """What job_attempts.retry_delay_ms holds; more would look like poison in every row. As above."""

@@ -8,6 +8,7 @@
 --   job_types, dispositions, totals             parallel arrays: leases reaped by type
 --   scanned_to         every lease that expires before this was looked at (text); NULL: unknown
 --   full_scan_seconds  what the way to the first lease cost, seconds; NULL: not all were looked at
+--   free_seconds       a full scan as cheap as this is never put off, seconds
 --   skip_limit         count at most so many skipped rows
 -- Returns one row (skipped): expired leases of workflow steps, which the reap leaves alone, as last
 --   counted: only a full scan counts them, for it walks past the same index entries.
@@ -41,9 +42,14 @@ WITH noted AS (
             WHEN %(full_scan_seconds)s::double precision IS NULL THEN t.full_scan_at
             ELSE now()
         END,
-        full_scan_took = coalesce(
-            make_interval(secs => %(full_scan_seconds)s::double precision), t.full_scan_took
-        )
+        -- A rise is believed by and by: one slow moment of the machine puts nothing off.
+        full_scan_took = CASE
+            WHEN %(full_scan_seconds)s::double precision IS NULL THEN t.full_scan_took
+            ELSE least(
+                make_interval(secs => %(full_scan_seconds)s),
+                greatest(t.full_scan_took * 2, make_interval(secs => %(free_seconds)s))
+            )
+        END
     RETURNING t.skipped
 ),
 

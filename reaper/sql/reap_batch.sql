@@ -322,14 +322,19 @@ SELECT
     NULL::integer AS attempt,
     (CASE WHEN p.count < %(batch_size)s THEN now() ELSE p.youngest END)::text AS scanned_to,
     extract(
-        epoch FROM coalesce(p.first_seen_at, clock_timestamp()) - statement_timestamp()
+        epoch FROM coalesce(p.first_seen_at, clock_timestamp()) - b.began_at
     )::double precision AS seconds
 FROM (
+    SELECT clock_timestamp() AS began_at
+    OFFSET 0
+) AS b
+CROSS JOIN LATERAL (
     SELECT
         count(*) AS count,
-        max(lease_expires_at) AS youngest,
-        min(seen_at) AS first_seen_at
-    FROM expired
+        max(e.lease_expires_at) AS youngest,
+        min(e.seen_at) AS first_seen_at
+    FROM expired AS e
+    WHERE b.began_at IS NOT NULL  -- always; it makes the clock be read first
 ) AS p
 UNION ALL
 SELECT
