@@ -147,6 +147,9 @@ class Doorbell:
 
 
 def describe(hook: HookRef) -> str:
-    """Return what Flower and logs show of a message: ids and the type, cleaned and cut."""
+    """Return what Flower and logs show of a message: the type and ids, cleaned and cut.
+
+    Flower's list of tasks shows about 45 characters: type and job id come first.
+    """
     job_type = clean(hook.job_type[:_SHOWN_CHARACTERS])
-    return f"(hook {hook.hook_id}, try {hook.try_number}, job {hook.job_id}, {job_type})"
+    return f"({job_type} {hook.job_id}, hook {hook.hook_id}, try {hook.try_number})"

@@ -127,6 +127,6 @@ def _ended(flower: FlowerApi) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for task in flower.tasks("reaper.terminal_hook"):
         for job_type in JOB_TYPES:
-            if task["state"] in FINAL and f", {job_type})" in (task["args"] or ""):
+            if task["state"] in FINAL and (task["args"] or "").startswith(f"({job_type} "):
                 found.setdefault(job_type, []).append(task)
     return found if len(found) == len(JOB_TYPES) else {}

@@ -20,7 +20,7 @@ def test_flower_shows_hook_id_job_id_and_type_as_the_arguments(stage, job_type):
     """A hook is readable in Flower: which hook, which job, which type."""
     row = stage.ledger[job_type]
     for task in stage.hook_tasks[job_type]:
-        assert task["args"] == f"(hook {row['hook_id']}, try 1, job {row['job_id']}, {job_type})"
+        assert task["args"] == f"({job_type} {row['job_id']}, hook {row['hook_id']}, try 1)"
         assert task["kwargs"] == "{}"
 
 
