@@ -49,6 +49,11 @@ class Lendable(extensions.connection):
         self._refuse("set_isolation_level()")
         super().set_isolation_level(level)
 
+    def set_client_encoding(self, encoding: str) -> None:
+        """Change the encoding, which rolls back, unless lent."""
+        self._refuse("set_client_encoding()")
+        super().set_client_encoding(encoding)
+
     @property
     def autocommit(self) -> bool:
         """Whether each statement commits by itself."""
