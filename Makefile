@@ -9,10 +9,10 @@ SEED ?= 1
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench chaos soak check smoke clean
+.PHONY: help setup demo test lint types bench chaos soak check smoke screenshot clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reaper needs Python 3.11 or newer")'
@@ -47,6 +47,9 @@ soak: $(STAMP) ## The fault tests in full length
 
 smoke: $(STAMP) ## Run the Docker image under pytest-celery; needs a Docker engine
 	$(BIN)/python -m pytest -p celery -p no:xdist -p no:randomly -rs tests/smoke
+
+screenshot: $(STAMP) ## Photograph Flower for the documents; needs Chromium
+	$(BIN)/python docs/screenshot.py
 
 check: lint types test chaos ## All that CI runs
 

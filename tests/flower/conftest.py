@@ -91,18 +91,21 @@ def stage(
 
 
 def _play(processes: Processes, dsn: str) -> Stage:
-    flower = FlowerApi(
-        processes.celery(
-            "flower",
-            "--address=127.0.0.1",
-            "--port=0",
-            database_url=None,
-            FLOWER_BASIC_AUTH=FLOWER_LOGIN,
-        )
-    )
     limits = {"hook_timeout_seconds": 1, "hook_kill_grace_seconds": 0.5, "hook_concurrency": 4}
-    processes.hook_worker("-l", "INFO", **limits).ready()
-    processes.reap_worker("-l", "INFO", interval_seconds=0.5).ready()
+    workers = [
+        processes.hook_worker("-l", "INFO", **limits),
+        processes.reap_worker("-l", "INFO", interval_seconds=0.5),
+    ]
+    page = processes.celery(
+        "flower",
+        "--address=127.0.0.1",
+        "--port=0",
+        database_url=None,
+        FLOWER_BASIC_AUTH=FLOWER_LOGIN,
+    )
+    for worker in workers:
+        worker.ready(60)
+    flower = FlowerApi(page)
     eventually(lambda: len(flower.json("/api/workers?refresh=1")) == 2, 30, every=0.5)
     connection = psycopg2.connect(dsn)
     connection.autocommit = True

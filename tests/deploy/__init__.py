@@ -1,0 +1,1 @@
+"""The files that start reaper on a server."""
