@@ -1,5 +1,6 @@
 """What only Redis can tell: how it treats reaper's messages, and who else is in its database."""
 
+import re
 from typing import Any
 
 from reaper.celery import HOOK_QUEUE, REAP_QUEUE
@@ -10,8 +11,18 @@ LOOKED_AT = 1_000
 
 SHOWN = 3
 
-_OWN_QUEUES = {REAP_QUEUE, HOOK_QUEUE}
-_CELERY_NAMES = ("celery.pidbox", "celeryev", "reply.celery.pidbox")
+_OWN_KEY = re.compile(
+    rf"""
+    (_kombu\.binding(_permanent)?\.)? ({REAP_QUEUE}|{HOOK_QUEUE}) (\x06\x16\d)?  # queues
+    | _kombu\.binding_deadlines
+    | (_kombu\.binding(_permanent)?\.)? (.*\.)? celery\.pidbox  # remote control
+    | (_kombu\.binding(_permanent)?\.)? celeryev (\..*)?       # events
+    | unacked.*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Keys that reaper's processes make where they have no prefix. Every Celery application makes those
+without a queue's name in them, so they are nobody's sign."""
 
 
 def read_redis(connection: Any) -> RedisFacts | None:
@@ -69,12 +80,7 @@ def _strangers(client: Any, prefix: str) -> tuple[str, ...]:
 
 
 def _is_own(key: str, prefix: str) -> bool:
-    if prefix:
-        return key.startswith(prefix)
-    name = key.removeprefix("_kombu.binding.").partition("\x06")[0]
-    if name in _OWN_QUEUES or name in _CELERY_NAMES:
-        return True
-    return key.startswith("unacked") or name.endswith((".celery.pidbox", ".reply.celery.pidbox"))
+    return key.startswith(prefix) if prefix else _OWN_KEY.fullmatch(key) is not None
 
 
 def _text(key: Any) -> str:
