@@ -238,8 +238,9 @@ def _is_same(known: Handler, handler: Handler) -> bool:
     """Whether these are one handler, perhaps of a module that was imported anew."""
     if known == handler:
         return True
-    plain = inspect.isfunction(known) and inspect.isfunction(handler)
-    return plain and not handler.__closure__ and _place(known) == _place(handler)
+    if not (inspect.isfunction(known) and inspect.isfunction(handler)) or handler.__closure__:
+        return False
+    return known.__code__ == handler.__code__ and _place(known) == _place(handler)
 
 
 def _function(handler: object) -> Any:
