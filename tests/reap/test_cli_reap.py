@@ -10,7 +10,8 @@ from tests.harness import rows
 from tests.harness.processes import Process, Processes
 
 DENIED = """
-CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE insufficient_privilege; END';
+CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql
+    AS 'BEGIN RAISE insufficient_privilege; END';
 CREATE TRIGGER deny BEFORE UPDATE ON job_queue EXECUTE FUNCTION deny()
 """
 
