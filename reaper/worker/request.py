@@ -1,9 +1,11 @@
 """A running hook as the parent process sees it: its limits, and the record of its kill."""
 
 import time
-from signal import SIGKILL
+from signal import SIGALRM, SIGKILL
 from typing import Any
 
+from billiard.common import human_status
+from celery.exceptions import WorkerLostError
 from celery.worker.request import Request
 
 from reaper import telemetry
@@ -16,6 +18,10 @@ from reaper.worker.process import parent_database
 PAUSE_SECONDS = 10.0
 """After one failure the parent leaves PostgreSQL alone: each would hold up every hook's limits.
 What it could not record is released as lost when it is due."""
+
+KERNEL_KILL = human_status(-SIGALRM)
+"""How the loss of a child reads when the timer of `reaper.worker.limits` ended it: Celery's own
+kills go out one after another, and late where its loop is busy or Redis is frozen."""
 
 _WRAPPER = "ExceptionWithTraceback()"
 """What Celery's event of a kill says instead of the reason; its traceback ends with that."""
@@ -47,8 +53,16 @@ class HookRequest(Request):
         """Record `timed_out` when the hard limit kills the hook."""
         super().on_timeout(soft, timeout)
         if not soft:
-            hook_id, try_number = self.args
-            record_kill(int(hook_id), int(try_number))
+            record_kill(*self.args)
+
+    def on_failure(
+        self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False
+    ) -> None:
+        """Record `timed_out` also where the kernel's timer was faster than Celery's kill."""
+        super().on_failure(exc_info, send_failed_event, return_ok)
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(error, WorkerLostError) and KERNEL_KILL in str(error):
+            record_kill(*self.args)
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: ARG002
         """End the hook at once, for a cold shutdown: it is deaf to Celery's SIGTERM."""
