@@ -2,6 +2,7 @@
 --
 -- Reads only, so it is safe at any time. Meant for the demo's handful of jobs: it reads whole tables.
 --
+-- Parameters: none.
 -- Returns one row per job, oldest first (job_id, job_type, status, attempt, max_attempts, worker_id,
 --   is_expired: leased and past its time, reaped: leases taken back, retried: times put back into the
 --   queue, has_dead_letter, hook_state, hook_error; the last two NULL where no hook is owed).

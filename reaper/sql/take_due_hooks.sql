@@ -65,7 +65,9 @@ held AS MATERIALIZED (
     FROM reaper.terminal_hooks AS h
     -- An array, because the planner takes a join with a whole batch for a reason to read all.
     WHERE h.hook_id = ANY (ARRAY(SELECT due.hook_id FROM due))
-        AND h.state = 'pending'
+        -- By hook_id alone: terminal_hooks_pending, met in the middle of its key, would be read
+        -- whole, the throttled backlog included.
+        AND h.state || '' = 'pending'
         AND h.due_at < now()
     FOR UPDATE OF h SKIP LOCKED
 ),

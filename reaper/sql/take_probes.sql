@@ -40,7 +40,9 @@ owed AS MATERIALIZED (
         h.job_type
     FROM reaper.terminal_hooks AS h
     WHERE h.hook_id = ANY (ARRAY(SELECT p.hook_id FROM probing AS p))
-        AND h.state = 'pending'
+        -- By hook_id alone: terminal_hooks_pending, met in the middle of its key, would be read
+        -- whole, the throttled backlog included.
+        AND h.state || '' = 'pending'
         AND h.due_at < now()
     FOR UPDATE OF h SKIP LOCKED
 ),
