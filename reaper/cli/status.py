@@ -3,7 +3,7 @@
 import sys
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -73,16 +73,25 @@ def document(seen: DatabaseOverview, view: BrokerView | ReaperError) -> dict[str
 
 
 def _watch(database: Database, seconds: float) -> None:
+    """Show the screen again and again: in place on a terminal, one below the other in a pipe."""
+    try:
+        if sys.stdout.isatty():
+            _redraw(database, seconds)
+        while True:
+            click.echo(_screen(database) + "\n")
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
+
+
+def _redraw(database: Database, seconds: float) -> NoReturn:
     from rich.live import Live  # noqa: PLC0415 -- slow to load, and only needed here
     from rich.text import Text  # noqa: PLC0415
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
-        try:
-            while True:
-                live.update(Text(_screen(database)), refresh=True)
-                time.sleep(seconds)
-        except KeyboardInterrupt:
-            return
+        while True:
+            live.update(Text(_screen(database)), refresh=True)
+            time.sleep(seconds)
 
 
 def _screen(database: Database) -> str:

@@ -4,27 +4,10 @@ from reaper.errors import StoreError
 from reaper.operations.diagnosis.findings import Finding, fail, listed, ok, warn
 from reaper.operations.diagnosis.scene import Scene
 from reaper.store import inspection, schema
+from reaper.store.rights import WORKER_RIGHTS
 
 CLOCK_SECONDS = 2.0
 """Above what NTP leaves between two hosts, below what a person notices in a log."""
-
-NEEDED_RIGHTS = {
-    "job_queue": "SELECT UPDATE",
-    "job_attempts": "SELECT UPDATE DELETE",
-    "job_events": "SELECT INSERT",
-    "job_dead_letters": "SELECT INSERT UPDATE",
-    "job_definitions": "SELECT",
-    "reaper.schema_version": "SELECT",
-    "reaper.terminal_hooks": "SELECT INSERT UPDATE DELETE",
-    "reaper.hook_types": "SELECT INSERT UPDATE",
-    "reaper.hook_totals": "SELECT INSERT UPDATE",
-    "reaper.hook_roll_up": "SELECT UPDATE",
-    "reaper.ticks": "SELECT UPDATE",
-    "reaper.tick_totals": "SELECT INSERT UPDATE",
-    "reaper.deferred": "SELECT INSERT UPDATE DELETE",
-}
-"""What the processes and commands of reaper need, `migrate` apart; docs/operations.md has them as
-GRANTs, and a test runs reaper with exactly these."""
 
 LEDGER_INDEXES = (
     "terminal_hooks_pkey",
@@ -123,14 +106,12 @@ def check_ledger_indexes(scene: Scene) -> Finding:
 
 def check_rights(scene: Scene) -> Finding:
     """The role may do what reaper does."""
-    needed = [(table, r) for table, rights in NEEDED_RIGHTS.items() for r in rights.split()]
-    missing = inspection.list_missing_rights(scene.database, needed)
+    missing = inspection.list_missing_rights(scene.database, WORKER_RIGHTS)
     if missing:
         return fail(
             "rights",
             "the role lacks " + listed((f"{right} on {table}" for table, right in missing), 6),
-            "as the owner: "
-            + "; ".join(f"GRANT {right} ON {table} TO <role>" for table, right in missing[:6]),
+            "as the tables' owner: `reaper migrate --grant ROLE`",
         )
     return ok("rights", "the role may do all that reaper does")
 
