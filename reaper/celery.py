@@ -6,6 +6,7 @@ imports no handler.
 """
 
 import re
+import ssl
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -70,6 +71,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
     window = settings.hook_lease_seconds + settings.drain_window_seconds
     return {
         "broker_url": settings.broker_url.get_secret_value(),
+        **_verified_tls(settings.broker_url.get_secret_value()),
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_transport_options": {
@@ -115,6 +117,13 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         },
         "timezone": "UTC",
     }
+
+
+def _verified_tls(broker_url: str) -> dict[str, Any]:
+    """Ask for the server's certificate where Celery would take any: rediss:// without ssl_*."""
+    if broker_url.startswith("rediss://") and "ssl_" not in broker_url:
+        return {"broker_use_ssl": {"ssl_cert_reqs": ssl.CERT_REQUIRED}}
+    return {}
 
 
 def _every(task: str, seconds: float) -> dict[str, Any]:
