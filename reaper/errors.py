@@ -10,7 +10,7 @@ class ReaperError(Exception):
 
 
 class ConfigError(ReaperError):
-    """A setting is missing, malformed or contradicts another one."""
+    """A setting or an argument is missing, malformed or contradicts another one."""
 
 
 class RegistryError(ReaperError):
@@ -43,4 +43,4 @@ class SchemaError(StoreError):
 
 
 class LeaseLost(ReaperError):  # noqa: N818 -- the field's word for it, see docs/architecture.md
-    """The lease is no longer yours: expired, reaped or taken by another run; nothing was written."""
+    """The lease is no longer yours: expired, reaped or taken by another run; nothing is written."""

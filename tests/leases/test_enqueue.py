@@ -197,3 +197,20 @@ def test_payload_written_as_1e400_arrives_unrounded(database, connect):
     (lease,) = leases.claim(database, "w1")
     assert lease.payload == 10**400
     assert json.loads(lease.payload_json) == 10**400
+
+
+def test_enqueue_is_not_repeated_by_itself_when_its_connection_broke(database, connect):
+    """Without a key a second sending might be a second job; the caller decides."""
+    leases.define_job_type(database, "demo")
+    rows.fetch(connect(), "SELECT pg_terminate_backend(%s)", (database.backend_pid,))
+    with pytest.raises(StoreError):
+        leases.enqueue(database, "demo", {})
+    assert leases.enqueue(database, "demo", {})
+    assert rows.fetch(connect(), "SELECT count(*) AS n FROM job_queue") == [{"n": 1}]
+
+
+def test_enqueue_with_a_key_goes_on_when_its_connection_broke(database, connect):
+    leases.define_job_type(database, "demo")
+    rows.fetch(connect(), "SELECT pg_terminate_backend(%s)", (database.backend_pid,))
+    assert leases.enqueue(database, "demo", {}, idempotency_key="k")
+    assert rows.fetch(connect(), "SELECT count(*) AS n FROM job_queue") == [{"n": 1}]

@@ -261,3 +261,13 @@ def test_heartbeat_goes_on_when_its_connection_was_ended(database, connect):
     rows.fetch(connect(), "SELECT pg_terminate_backend(%s)", (database.backend_pid,))
     leases.heartbeat(database, lease)
     assert stand.event_types(connect(), lease.job_id)[-1] == "HEARTBEAT"
+
+
+def test_end_of_a_job_is_the_callers_to_repeat_when_its_connection_was_ended(database, connect):
+    """Sent twice by itself, a success that got through would look like a lost lease."""
+    lease = stand.claimed(database)
+    rows.fetch(connect(), "SELECT pg_terminate_backend(%s)", (database.backend_pid,))
+    with pytest.raises(StoreError):
+        leases.succeed(database, lease)
+    leases.succeed(database, lease)
+    assert rows.job(connect(), lease.job_id)["status"] == "SUCCEEDED"
