@@ -1,7 +1,8 @@
 """A reading as Prometheus metrics. No I/O.
 
-Counters come from roll-ups in the database: they survive restarts of everything, and pruning. Where
-a server is away its metrics are absent and its `_up` is 0.
+Counters come from roll-ups in the database: they survive restarts of everything, and pruning. They
+are there from the start for every known type, with 0: Prometheus sees no increase in a series that
+begins with its first failure. Where a server is away its metrics are absent and its `_up` is 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ from reaper.exporting.reading import DatabaseReading, Reading
 from reaper.store.owed_hooks import DURATION_BOUNDS, HookTotal
 
 _UNHANDLED = "unhandled"
+_OUTCOMES = ("completed", "failed", "timed_out", _UNHANDLED)
+_DISPOSITIONS = ("released", "retried", "dead_lettered")
 
 
 def families(reading: Reading) -> Iterator[Metric]:
@@ -66,8 +69,10 @@ def _of_ticks(read: DatabaseReading) -> Iterator[Metric]:
     reaped = CounterMetricFamily(
         "reaper_reaped", "Leases taken back.", labels=["job_type", "disposition"]
     )
-    for row in read.tick_totals:
-        reaped.add_metric([row.job_type, row.disposition], row.total)
+    totals = {(t, d): 0 for t in read.job_types for d in _DISPOSITIONS}
+    totals |= {(row.job_type, row.disposition): row.total for row in read.tick_totals}
+    for labels, total in totals.items():
+        reaped.add_metric(list(labels), total)
     yield reaped
 
 
@@ -91,16 +96,20 @@ def _of_hooks(read: DatabaseReading) -> Iterator[Metric]:
     for job_type in read.seen.throttled:
         throttled.add_metric([job_type], 1)
     yield throttled
-    yield _finished(read.hook_totals)
+    yield _finished(read)
     yield _durations(read.hook_totals)
 
 
-def _finished(totals: Iterable[HookTotal]) -> Metric:
+def _finished(read: DatabaseReading) -> Metric:
     finished = CounterMetricFamily(
         "reaper_hooks_finished", "Hooks that ended, by outcome.", labels=["job_type", "state"]
     )
-    for (job_type, state), rows in groupby(totals, lambda row: (row.job_type, row.state)):
-        finished.add_metric([job_type, state], sum(row.total for row in rows))
+    totals = {(t, s): 0 for t in read.job_types for s in _OUTCOMES}
+    for row in read.hook_totals:
+        key = (row.job_type, row.state)
+        totals[key] = totals.get(key, 0) + row.total
+    for labels, total in totals.items():
+        finished.add_metric(list(labels), total)
     return finished
 
 

@@ -8,7 +8,7 @@ from celery import Celery
 from reaper.config import Settings
 from reaper.errors import ReaperError
 from reaper.operations.overview import DatabaseOverview, read_database
-from reaper.store import Database, overview, owed_hooks
+from reaper.store import Database, dead_letters, overview, owed_hooks
 from reaper.store.overview import TickTotal
 from reaper.store.owed_hooks import HookTotal
 from reaper.watching.connection import broker_connection
@@ -34,6 +34,7 @@ class DatabaseReading:
     """What the database says."""
 
     seen: DatabaseOverview
+    job_types: list[str]
     tick_totals: list[TickTotal]
     hook_totals: list[HookTotal]
 
@@ -83,6 +84,7 @@ class Reader:
     def _read_database(self) -> DatabaseReading:
         return DatabaseReading(
             seen=read_database(self._connection),
+            job_types=dead_letters.list_job_types(self._connection),
             tick_totals=overview.read_tick_totals(self._connection),
             hook_totals=owed_hooks.read_hook_totals(self._connection),
         )

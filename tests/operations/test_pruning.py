@@ -3,9 +3,12 @@
 import threading
 from collections import Counter
 
+import pytest
+
 from reaper.operations import pruning
 from reaper.store import Database, owed_hooks
 from tests.harness.rows import fetch, hook_states
+from tests.harness.waiting import eventually
 
 _INSERT = """
 INSERT INTO reaper.terminal_hooks (job_id, run_number, attempt, job_type, payload, reason,
@@ -124,3 +127,20 @@ def test_roll_up_goes_on_where_its_batch_ended(database, connect, monkeypatch):
 
     assert [pruning.roll_up(database) for _ in range(5)] == [3, 3, 3, 1, 0]
     assert sum(totals(database).values()) == 10
+
+
+@pytest.mark.slow
+def test_beat_has_the_ledger_pruned_and_rolled_up_by_the_reap_worker(processes, connect, database):
+    """At beat's start and daily: no cron is needed to keep the ledger small."""
+    connection = connect()
+    insert(connection, 7, "completed")
+    insert(connection, 2, "pending")
+    processes.beat(interval_seconds=0.3)
+    worker = processes.reap_worker(interval_seconds=0.3).ready()
+
+    eventually(lambda: hook_states(connection) == Counter(pending=2), 60)
+
+    assert "ledger_pruned rows=7" in worker.log
+    insert(connection, 3, "failed", age=60)
+    rolled_up = "SELECT coalesce(sum(total), 0) AS n FROM reaper.hook_totals"
+    eventually(lambda: fetch(connection, rolled_up)[0]["n"] == 10, 60)
