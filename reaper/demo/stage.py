@@ -147,6 +147,8 @@ def run(screen: Screen, stop: StopSignals) -> dict[str, Any]:
         differences = find_differences(stage.outcomes)
         if differences:
             stage.show_logs()
+        for job_type, sentence in differences.items():
+            screen.say(f"not as planned, {job_type}: {sentence}")
         screen.say("ending all processes")
         counts = count(stage.outcomes)
         seconds = round(time.monotonic() - began, 1)
