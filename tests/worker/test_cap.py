@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from tests.harness.processes import Processes
 from tests.harness.rows import effects, hook_states
@@ -66,10 +67,11 @@ def test_hook_worker_refuses_a_pool_that_keeps_no_time_limits(processes, pool, w
         configure(processes, f"worker_pool = {pool!r}\n")
     options = ["-P", pool] if way == "option" else []
     worker = processes.hook_worker(*options)
-    assert worker.wait() == 1
+    assert worker.wait() in {1, 2}  # refused by the worker, or by the settings even before it
     lines = [line for line in worker.log.splitlines() if line.startswith("reaper: ")]
     assert len(lines) == 1
-    assert "only prefork keeps the hooks' time limits" in lines[0]
+    assert "prefork" in lines[0]
+    assert "keeps the hooks' time limits" in lines[0]
 
 
 @pytest.mark.parametrize("pool", ["gevent", "eventlet"])
@@ -94,7 +96,7 @@ def test_reap_worker_may_use_any_pool(processes):
 
 def reply(ringer: Ringer, command: str, **arguments: Any) -> Any:
     """Send a remote command to the only worker; return its answer."""
-    answers = ringer.celery.control.broadcast(command, arguments, reply=True, timeout=10, limit=1)
+    answers = ringer.celery.control.broadcast(command, arguments, reply=True, timeout=30, limit=1)
     return next(iter(answers[0].values()))
 
 
@@ -131,10 +133,11 @@ def test_remote_add_consumer_makes_no_hook_worker_of_a_reap_worker(processes, ri
     assert "start a worker of its own" in answer["error"]
 
 
-def test_hook_sent_to_a_reap_worker_stays_owed(processes, ringer):
+def test_hook_sent_to_a_reap_worker_stays_owed(processes, ringer, broker_url):
     """A message on the wrong queue is no reason to call a notice unhandled."""
-    worker = processes.reap_worker("-l", "INFO").ready()
+    processes.reap_worker("-l", "INFO").ready()
     hook_id = ringer.hook("ok")
     ringer.celery.send_task("reaper.terminal_hook", [hook_id, 1], queue="reaper")
-    worker.wait_for("not a hook worker")
+    with redis.Redis.from_url(broker_url) as client:
+        eventually(lambda: not client.llen("reaper:reaper") and not client.hlen("reaper:unacked"))
     assert ringer.row(hook_id)["state"] == "pending"
