@@ -1,6 +1,7 @@
 """Runs the `reaper` command as a person would, and sees who is left afterwards."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ class Command:
 
         eventually(has_ended, seconds, every=0.2)
         return self.process.wait()
+
+    def end(self) -> None:
+        """Ask it and all who descend from it to end, as Ctrl-C in its terminal does."""
+        for process in (*self.family(), psutil.Process(self.process.pid)):
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
 
     def left(self) -> list[psutil.Process]:
         """Return the descendants that still run."""
