@@ -118,6 +118,7 @@ class DeferredRow:
     attempt: int
     sqlstate: str
     constraint: str | None
+    job_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ BATCH_SIZE_MAX = 10_000
 RETRY_DELAY_MAX_MS = 2_147_483_647
 """What job_attempts.retry_delay_ms holds; more would look like poison in every row. As above."""
 
-Leased = tuple[str, int, int, str]
-"""A picked lease: job id, run number, attempt, expiry."""
+Leased = tuple[str, int, int, str, str]
+"""A picked lease: job id, run number, attempt, expiry, job type."""
 
 
 def run_tick(
@@ -247,7 +247,8 @@ def _reap_part(
             raise
         if len(rows) > 1:
             return None
-        job_id, run_number, attempt, _ = rows[0]
-        bad = DeferredRow(job_id, run_number, attempt, error.sqlstate or "", error.constraint)
+        job_id, run_number, attempt, _, job_type = rows[0]
+        state = error.sqlstate or ""
+        bad = DeferredRow(job_id, run_number, attempt, state, error.constraint, job_type)
         reaping.defer_row(transaction, bad, retry_delay_ms=delay)
         return BatchResult(1, {}, (), drained=False, scanned_to=None, deferred=(bad,))

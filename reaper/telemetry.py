@@ -12,6 +12,9 @@ from reaper.store.ledger import ClaimedHook, LedgerEvent
 
 log = logging.getLogger("reaper")
 
+_VALUE_LIMIT = 1_000
+"""Characters of one value in a text line: an error names its cure, a job type may be anything."""
+
 _process: dict[str, str] = {}
 """Who writes: added to every line about a job. Set before the pool forks."""
 
@@ -73,6 +76,7 @@ def row_deferred(row: DeferredRow) -> None:
         logging.ERROR,
         "row_deferred",
         job_id=row.job_id,
+        job_type=row.job_type,
         run_number=row.run_number,
         attempt=row.attempt,
         **_process,
@@ -136,9 +140,13 @@ def outcome_unrecorded(claimed: ClaimedHook, error: Exception) -> None:
     _emit(logging.ERROR, "outcome_unrecorded", **_of_claim(claimed), error=str(error))
 
 
-def hard_limit_unrecorded(hook_id: int, error: str) -> None:
-    """Log a kill the worker could not record; the hook is released as lost when it is due."""
-    _emit(logging.WARNING, "hard_limit_unrecorded", hook_id=hook_id, error=error, **_process)
+def hard_limit_unrecorded(hook_id: int, about: str, error: str) -> None:
+    """Log a kill the worker could not record; the hook is released as lost when it is due.
+
+    The job is known from the message alone: `about` is what Flower shows of it.
+    """
+    fields = {"hook_id": hook_id, "about": about or None, "error": error}
+    _emit(logging.WARNING, "hard_limit_unrecorded", **fields, **_process)
 
 
 def drain_cut_off(hooks: int | None, *, window_seconds: float, error: str | None = None) -> None:
@@ -203,4 +211,6 @@ def _emit(level: int, event: str, **fields: Any) -> None:
 def _plain(value: object) -> str:
     """The value on one line, quoted where a blank or a control character would mislead."""
     text = str(value)
+    if len(text) > _VALUE_LIMIT:
+        text = f"{text[:_VALUE_LIMIT]}..."
     return text if text and set(text) <= _PLAIN else json.dumps(text)

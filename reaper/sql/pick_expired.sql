@@ -6,14 +6,16 @@
 -- Parameters
 --   batch_size  how many leases, 1..10000
 --   scan_from   oldest lease expiry to look at (text)
--- Returns rows (job_id, run_number, attempt, lease_expires_at as text), oldest expiry first.
+-- Returns rows (job_id, run_number, attempt, lease_expires_at as text, job_type), oldest
+-- expiry first.
 -- Locks: job_queue rows (SKIP LOCKED).
 -- Index: the partial index on job_queue (lease_expires_at) WHERE status = 'LEASED'.
 SELECT
     q.id::text,
     q.run_number,
     q.attempt,
-    q.lease_expires_at::text
+    q.lease_expires_at::text,
+    q.job_type
 FROM job_queue AS q
 WHERE q.status = 'LEASED'
     AND q.lease_expires_at < now()

@@ -114,12 +114,12 @@ def reap_batch(
 
 def pick_expired(
     transaction: Transaction, *, batch_size: int, scan_from: str
-) -> list[tuple[str, int, int, str]]:
-    """Lock expired leases and return (job_id, run_number, attempt, lease_expires_at) of each."""
+) -> list[tuple[str, int, int, str, str]]:
+    """Lock expired leases; return (job_id, run_number, attempt, lease_expires_at, job_type)."""
     parameters = {"batch_size": batch_size, "scan_from": scan_from}
+    rows = transaction.execute("pick_expired", parameters)
     return [
-        (str(job_id), run_number, attempt, expiry)
-        for job_id, run_number, attempt, expiry in transaction.execute("pick_expired", parameters)
+        (job_id, run, attempt, expiry, job_type) for job_id, run, attempt, expiry, job_type in rows
     ]
 
 

@@ -53,7 +53,7 @@ class HookRequest(Request):
         """Record `timed_out` when the hard limit kills the hook."""
         super().on_timeout(soft, timeout)
         if not soft:
-            record_kill(*self.args)
+            record_kill(*self.args, about=str(self.argsrepr))
 
     def on_failure(
         self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False
@@ -62,18 +62,21 @@ class HookRequest(Request):
         super().on_failure(exc_info, send_failed_event, return_ok)
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(error, WorkerLostError) and KERNEL_KILL in str(error):
-            record_kill(*self.args)
+            record_kill(*self.args, about=str(self.argsrepr))
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: ARG002
         """End the hook at once, for a cold shutdown: it is deaf to Celery's SIGTERM."""
         super().cancel(pool, SIGKILL, emit_retry)
 
 
-def record_kill(hook_id: int, try_number: int) -> None:
-    """Record a hook that is being killed at its hard limit. Safe to repeat; never raises."""
+def record_kill(hook_id: int, try_number: int, *, about: str = "") -> None:
+    """Record a hook that is being killed at its hard limit. Safe to repeat; never raises.
+
+    `about` names hook and job for the log, as the message does.
+    """
     global _pause_until  # noqa: PLW0603 -- the parent's one memory of a failing database
     if time.monotonic() < _pause_until:
-        telemetry.hard_limit_unrecorded(hook_id, "PostgreSQL failed a moment ago")
+        telemetry.hard_limit_unrecorded(hook_id, about, "PostgreSQL failed a moment ago")
         return
     database = parent_database()
     try:
@@ -86,7 +89,7 @@ def record_kill(hook_id: int, try_number: int) -> None:
         )
     except StoreError as error:
         _pause_until = time.monotonic() + PAUSE_SECONDS
-        telemetry.hard_limit_unrecorded(hook_id, str(error))
+        telemetry.hard_limit_unrecorded(hook_id, about, str(error))
     else:
         if event is not None:
             hook = HookRef(hook_id, try_number, event.job_id, event.job_type)

@@ -138,7 +138,8 @@ def test_a_command_logs_in_the_format_that_is_set(processes, connect):
 
     deferred = events_of(tick.log)["row_deferred"][0]
     assert deferred["sqlstate"] == "P0001"
-    assert {"job_id", "run_number", "attempt"} <= set(deferred)
+    assert (deferred["job_type"], deferred["run_number"], deferred["attempt"]) == ("ok", 1, 1)
+    assert deferred["job_id"]
     assert "secret-of-the-row" not in tick.log
 
 
