@@ -2,7 +2,8 @@
 --
 -- The fence is `tries`: a message `[hook_id, try]` claims only the try it was sent for, so a
 -- duplicate finds nothing. A type that is throttled lets only its probe through; the others wait
--- in the ledger until the next probe. Safe to repeat: the second run finds nothing.
+-- in the ledger, due, so that they ring as soon as a probe has ended the throttle. Safe to repeat:
+-- the second run finds nothing.
 --
 -- Parameters
 --   hook_id, try_number  the message
@@ -15,10 +16,8 @@
 --   error_message); claimed is false where the type is throttled.
 -- Locks: the ledger row. Index: terminal_hooks_pkey.
 WITH throttle AS MATERIALIZED (
-    SELECT
-        t.probe_at,
-        t.timeouts_in_row >= %(throttle_after)s
-            AND t.probe_hook_id IS DISTINCT FROM h.hook_id AS holds
+    SELECT t.timeouts_in_row >= %(throttle_after)s
+        AND t.probe_hook_id IS DISTINCT FROM h.hook_id AS holds
     FROM reaper.terminal_hooks AS h
     JOIN reaper.hook_types AS t ON t.job_type = h.job_type
     WHERE h.hook_id = %(hook_id)s
@@ -36,13 +35,11 @@ SET
     claimed_by = CASE WHEN held.holds THEN h.claimed_by ELSE %(worker)s END,
     started_at = CASE WHEN held.holds THEN h.started_at ELSE clock_timestamp() END,
     due_at = CASE
-        WHEN held.holds THEN greatest(held.probe_at, now())
+        WHEN held.holds THEN least(h.due_at, now())
         ELSE clock_timestamp() + make_interval(secs => %(lease_seconds)s)
     END
 FROM (
-    SELECT
-        coalesce((SELECT holds FROM throttle), false) AS holds,
-        (SELECT probe_at FROM throttle) AS probe_at
+    SELECT coalesce((SELECT holds FROM throttle), false) AS holds
 ) AS held
 WHERE h.hook_id = %(hook_id)s
     AND h.state = 'pending'

@@ -140,6 +140,7 @@ def _hook_worker(bells: Bells, common) -> Callable[[Database], None]:
         """Stands for the soft limit."""
 
     def hang(*_: object) -> None:
+        time.sleep(random.uniform(0, 0.03))  # lost meanwhile: its outcome comes late
         raise HangError
 
     def touch(context, _payload, _dead_letter, connection) -> None:

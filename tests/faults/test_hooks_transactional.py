@@ -15,8 +15,8 @@ from tests.harness.rows import effects, fetch, hook_states, hooks
 from tests.harness.waiting import eventually
 from tests.publishing.test_gives_up import doorbell
 
-HOOKS = 400 if SOAK else 80
-KILLS = 40 if SOAK else 6
+HOOKS = 400 if SOAK else 40
+KILLS = 40 if SOAK else 4
 LIMITS = {
     "hook_timeout_seconds": 2,
     "hook_kill_grace_seconds": 0.3,

@@ -20,13 +20,17 @@ def time_out(database: Database, connection, times: int, job_type: str = "hangs"
 
 
 def pass_probe_time(connection) -> None:
-    """Let the time until the next probe pass, for the type and the hooks that wait with it."""
-    fetch(
-        connection,
-        "UPDATE reaper.terminal_hooks AS h SET due_at = now() - interval '1 s' FROM"
-        " reaper.hook_types AS t WHERE t.job_type = h.job_type AND t.probe_at = h.due_at",
-    )
+    """Let the time until the next probe pass."""
     fetch(connection, "UPDATE reaper.hook_types SET probe_at = now() - interval '1 s'")
+
+
+def _probe(database: Database, connection) -> int:
+    """Let the next probe be claimed; return its hook."""
+    pass_probe_time(connection)
+    insert_hook(connection, job_type="hangs", due_seconds=-1000)
+    (probe,) = ledger.take_probes(database)
+    assert claim(database, probe.hook_id)
+    return probe.hook_id
 
 
 def throttle(connection, job_type: str = "hangs") -> dict:
@@ -44,20 +48,22 @@ def test_type_is_throttled_after_three_timeouts_in_a_row(database, connect):
     assert claim(database, insert_hook(connection, job_type="other"))
 
 
-def test_throttled_hook_waits_until_the_probe_is_due(database, connect):
-    """A throttled claim takes no try, and its message is not needed any more."""
+def test_throttled_hook_waits_in_the_ledger_due(database, connect):
+    """A throttled claim takes no try, and the hook rings as soon as the throttle has ended."""
     connection = connect()
     time_out(database, connection, 3)
-    hook_id = insert_hook(connection, job_type="hangs")
+    hook_id = insert_hook(connection, job_type="hangs", due_seconds=30)
     claim(database, hook_id)
     (row,) = fetch(
         connection,
-        "SELECT h.state, h.tries, h.claimed_by, h.due_at = t.probe_at AS waits"
-        " FROM reaper.terminal_hooks h JOIN reaper.hook_types t USING (job_type)"
-        " WHERE h.hook_id = %s",
+        "SELECT state, tries, claimed_by, due_at < now() AS due FROM reaper.terminal_hooks"
+        " WHERE hook_id = %s",
         (hook_id,),
     )
-    assert row == {"state": "pending", "tries": 0, "claimed_by": None, "waits": True}
+    assert row == {"state": "pending", "tries": 0, "claimed_by": None, "due": True}
+    assert ledger.count_due_hooks(database, count_limit=10) == 0
+    record(database, _probe(database, connection))
+    assert ledger.count_due_hooks(database, count_limit=10) == 1
 
 
 def test_throttled_hook_is_acknowledged_without_a_call(runner, registry, database, connect):
@@ -135,7 +141,7 @@ def test_probe_that_times_out_waits_for_the_next(database, connect):
     claim(database, first)
     record(database, first, state="timed_out")
     assert throttle(connection)["timeouts_in_row"] == 4
-    assert isinstance(claim(database, second), Throttled)  # due with the next probe
+    assert isinstance(claim(database, second), Throttled)
     assert ledger.take_probes(database) == []
     pass_probe_time(connection)
     assert [hook.hook_id for hook in ledger.take_probes(database)] == [second]
