@@ -35,20 +35,22 @@ server there could end up talking to itself."""
 
 _LAUNCHER = """
 import os, sys
+try:
+    import ctypes
+    prctl = ctypes.CDLL(None).prctl
+except (ImportError, AttributeError, OSError):
+    prctl = lambda *_: None
 parent, death_signal, uid, gid = map(int, sys.argv[1:5])
 if uid >= 0:
     os.setgroups([]); os.setgid(gid); os.setuid(uid)
 os.umask(0o077)
-try:
-    import ctypes
-    ctypes.CDLL(None).prctl(1, death_signal, 0, 0, 0)
-except (ImportError, AttributeError, OSError):
-    pass
+prctl(1, death_signal, 0, 0, 0)
 if os.getppid() == parent:
     os.execv(sys.argv[5], sys.argv[5:])
 """
-"""Runs in the child: become another user, then PR_SET_PDEATHSIG (which a change of user would
-clear), then the server. No `preexec_fn`: it is unsafe, and a warning, beside threads."""
+"""Runs in the child: import what the other user may not read, become that user, then
+PR_SET_PDEATHSIG (which a change of user would clear), then the server. No `preexec_fn`: it is
+unsafe, and a warning, beside threads."""
 
 
 class EmbeddedServer(ABC):
