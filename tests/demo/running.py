@@ -49,6 +49,12 @@ class Command:
         """Return the descendants that run and have `argument` on their command line."""
         return [p for p in self.family() if _runs(p) and argument in _arguments(p)]
 
+    def servers(self) -> set[str]:
+        """Return the names of the embedded servers among the descendants that run."""
+        commands = ["".join(_arguments(p)[:1]) for p in self.family() if _runs(p)]
+        names = {"postgres", "valkey-server"}
+        return {name for name in names if any(f"/{name}" in command for command in commands)}
+
     def wait_for_family(self, count: int) -> None:
         """Wait until at least `count` descendants have been seen."""
         eventually(lambda: len(self.family()) >= count, 60)

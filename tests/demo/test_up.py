@@ -59,7 +59,7 @@ def test_up_uses_the_given_servers_and_ends_all_when_one_process_dies(
     up = start(processes, temporary, "up", handlers="tests.harness.handlers", interval_seconds=0.3)
     dead = insert_leased(connection, job_type="ok")
     eventually(lambda: [row["job_id"] for row in effects(connection, "ok")] == dead, 60)
-    assert up.named("postgres") == []
+    assert up.servers() == set()
 
     up.named("reap@%h")[0].kill()
 
@@ -97,6 +97,7 @@ def test_up_starts_only_the_servers_when_asked(processes, temporary):
     eventually((temporary / "dev.env").exists, 60)
     up.family()
     assert up.named("celery") == []
+    assert up.servers() == {"postgres", "valkey-server"}
 
     up.process.signal(signal.SIGTERM)
 
