@@ -76,7 +76,7 @@ def test_a_running_hook_is_not_retried(database, connect):
 
 def test_retry_leaves_alone_what_is_claimed_meanwhile(database, connect):
     first, second = insert(connect()), insert(connect())
-    matching = operations.match_retry(database, Selection(states=("failed",)))
+    matching = operations.match_retry(database, Selection(ids=(str(first), str(second))))
     fetch(
         connect(),
         "UPDATE reaper.terminal_hooks SET state = 'running' WHERE hook_id = %s RETURNING 1",
