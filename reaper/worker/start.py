@@ -1,5 +1,6 @@
 """What a worker checks and sets before its pool is made: settings, servers, handlers, the cap."""
 
+import gc
 import logging
 import sys
 from typing import Any, NoReturn
@@ -64,6 +65,18 @@ def tell_setup(instance: Any, **_: Any) -> None:
         )
     if queues >= {REAP_QUEUE, HOOK_QUEUE}:
         telemetry.all_in_one_worker()
+
+
+@signals.worker_before_create_process.connect
+def share_memory(**_: Any) -> None:
+    """Before the first fork, take what is loaded out of the garbage collector's sight.
+
+    The collector writes into every object it looks at; in the children each such page would become
+    a copy of their own. Once: a later fork would find the parent's running state among it.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 def _check(worker: Any) -> None:
