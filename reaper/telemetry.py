@@ -203,6 +203,8 @@ def _of_claim(claimed: ClaimedHook) -> dict[str, Any]:
 
 
 def _emit(level: int, event: str, **fields: Any) -> None:
+    if not log.isEnabledFor(level):
+        return
     shown = {key: value for key, value in fields.items() if value is not None}
     text = " ".join([event, *(f"{key}={_plain(value)}" for key, value in shown.items())])
     log.log(level, "%s", text, extra={"event": event, "fields": shown})
