@@ -48,11 +48,24 @@ class Bells:
         return 0
 
 
+_DAWDLE = """
+CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_sleep(random() * 0.004); RETURN NEW; END $$
+"""
+
+
 @pytest.fixture
 def impatient(dsn) -> str:
-    """The test's database, in which a deadlock shows after 20 ms."""
+    """The test's database, in which locks are held for long and a deadlock shows soon."""
     name = psycopg2.extensions.parse_dsn(dsn)["dbname"]
     run_sql(dsn, f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
+    run_sql(dsn, _DAWDLE)
+    for table in ("job_queue", "job_attempts", "reaper.terminal_hooks", "reaper.hook_types"):
+        run_sql(
+            dsn,
+            f"CREATE TRIGGER dawdle BEFORE UPDATE ON {table} FOR EACH ROW"
+            " EXECUTE FUNCTION dawdle()",
+        )
     return dsn
 
 
