@@ -1,11 +1,11 @@
 """Celery settings of this deployment: an example to edit. Read where a command is started.
 
 Everything here is optional: reaper has defaults for all of it, and `REAPER_*` environment variables
-win over this file. Schedules and routes are merged with reaper's own, not replaced. Handlers' modules
-named in `imports` are imported by hook workers only.
+win over this file. Schedules and routes are merged with reaper's own, not replaced. Handlers'
+modules named in `imports` are imported by hook workers only.
 """
 
-# The broker; REAPER_BROKER_URL wins. Give reaper a Redis database of its own, or keep the key prefix.
+# The broker; REAPER_BROKER_URL wins. Give reaper a Redis database of its own, or keep the prefix.
 # broker_url = "redis://127.0.0.1:6379/0"
 
 # Settings of reaper itself, where the environment does not set them (docs/operations.md).
