@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SECONDS ?= 60
 SEED ?= 1
+PEERS_PYTHON ?= python3.12
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench chaos soak check smoke screenshot clean
+.PHONY: help setup demo test lint types bench bench-peers chaos soak check smoke screenshot clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reaper needs Python 3.11 or newer")'
@@ -38,6 +39,11 @@ types: $(STAMP) ## Check types
 
 bench: $(STAMP) ## Measure; ONLY=P1,P2 runs some
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+bench-peers: $(STAMP) ## Beside other PostgreSQL queues; PEERS_PYTHON is a Python >= 3.12
+	@test -x .venv-peers/bin/python || $(PEERS_PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/python -m benchmarks.peers --python .venv-peers/bin/python
 
 chaos: $(STAMP) ## Kill everything at random for SECONDS (60), then prove that nothing was lost
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED)

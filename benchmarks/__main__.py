@@ -1,14 +1,18 @@
 """`make bench`: run the measurements, print the table, write benchmarks/results.json.
 
 Exit status 1 if a target was missed. `--only P1,P2` runs some; results.json then keeps the others.
+`--quick` does one round of a hundredth of everything, to show that it runs: it writes no results
+unless `--results` says where.
 """
 
 import argparse
 import importlib
 import json
+import os
 import platform
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.stand import Stand, run
@@ -33,17 +37,22 @@ def main() -> int:
     """Measure and report; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--only", help="ids separated by commas, such as P1,P2")
-    wanted = _wanted(parser.parse_args().only, parser)
+    parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
+    parser.add_argument("--results", type=Path, help=f"where to write, default {RESULTS}")
+    given = parser.parse_args()
+    wanted = _wanted(given.only, parser)
+    path = given.results or (None if given.quick else RESULTS)
     results: list[Result] = []
-    with Stand() as stand:
+    with Stand(quick=given.quick) as stand:
         say(_machine(stand))
         for name in wanted:
             began = time.monotonic()
-            say(f"{name}: {importlib.import_module(f'benchmarks.{MEASUREMENTS[name]}').__doc__}")
             module = importlib.import_module(f"benchmarks.{MEASUREMENTS[name]}")
+            say(str(module.__doc__))
             results += module.measure(stand)
+            if path:
+                _write(path, results)  # each when it is known: the whole takes half an hour
             say(f"{name}: took {time.monotonic() - began:.0f} s")
-    _write(results, wanted)
     print(_table(results))
     return 1 if any(result.ok is False for result in results) else 0
 
@@ -56,11 +65,12 @@ def _wanted(only: str | None, parser: argparse.ArgumentParser) -> list[str]:
     return names
 
 
-def _write(results: list[Result], wanted: list[str]) -> None:
-    kept = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
-    kept = [entry for entry in kept if entry["id"] not in wanted]
+def _write(path: Path, results: list[Result]) -> None:
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else []
+    measured = {result.id for result in results}
+    kept = [entry for entry in kept if entry["id"] not in measured]
     entries = sorted([*kept, *(r.as_json() for r in results)], key=lambda entry: entry["id"])
-    RESULTS.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
+    path.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
 
 
 def _table(results: list[Result]) -> str:
@@ -73,7 +83,11 @@ def _table(results: list[Result]) -> str:
 
 def _machine(stand: Stand) -> str:
     server = run(stand.dsn, "SHOW server_version")[0][0]
-    return f"Python {platform.python_version()}, PostgreSQL {server}, {platform.machine()}"
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, Python {platform.python_version()}, "
+        f"PostgreSQL {server}, {os.cpu_count()} cores of {platform.machine()}, load {load}"
+    )
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ It imports nothing of reaper's, so that its memory is Celery's alone; benchmarks
 checks that the settings are still reaper's.
 """
 
+import gc
 import os
 from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 from kombu import Queue
 
 SETTINGS: dict[str, Any] = {
@@ -33,6 +34,16 @@ app.conf.update(
     task_queues=[Queue("bare")],
     broker_transport_options={"global_keyprefix": "bare:"},
 )
+
+
+if os.environ.get("BENCH_FREEZE"):
+
+    @signals.worker_before_create_process.connect
+    def share_memory(**_: Any) -> None:
+        """Do what reaper.worker.start does, to show what the rest of reaper costs."""
+        if not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()
 
 
 @app.task(name="bare.noop", **TASK)

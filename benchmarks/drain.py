@@ -21,19 +21,20 @@ ROW = Path(__file__).with_name("row_by_row.sql").read_text("utf-8")
 
 def measure(stand: Stand) -> Iterator[Result]:
     """Drain 10 k and 100 k leases among 500 k finished jobs, 1 in 5 exhausted."""
-    for size in SIZES:
+    rows = stand.scaled(ROW_BY_ROW)
+    for full in SIZES:
+        size = stand.scaled(full)
         figures = interleaved(
             {
-                "reaper": lambda size=size: _on_leases(stand, size, _reap),
+                "reaper": lambda size=size: _on_leases(stand, size, reap),
                 "floor": lambda size=size: _on_leases(stand, size, _floor),
                 "bare": lambda size=size: _on_leases(stand, size, _bare),
-                "rows": lambda size=size: (
-                    _on_leases(stand, ROW_BY_ROW, _row_by_row) * size / ROW_BY_ROW
-                ),
-            }
+                "rows": lambda size=size: _on_leases(stand, rows, _row_by_row) * size / rows,
+            },
+            stand.rounds,
         )
         shown = rounded(figures)
-        name = f"{size // 1000} k leases"
+        name = f"{full // 1000} k leases"
         yield at_most(
             "P1", f"{name} / floor", ratio(figures, "reaper", "floor"), 1.05, "ratio", seconds=shown
         )
@@ -42,7 +43,7 @@ def measure(stand: Stand) -> Iterator[Result]:
 
 
 def _on_leases(stand: Stand, size: int, drain) -> float:  # noqa: ANN001 -- one of those below
-    with stand.clone(OTHERS) as dsn:
+    with stand.clone(stand.scaled(OTHERS)) as dsn:
         lease_and_abandon(dsn, size)
         began = time.perf_counter()
         drain(dsn)
@@ -53,7 +54,7 @@ def _on_leases(stand: Stand, size: int, drain) -> float:  # noqa: ANN001 -- one 
         return seconds
 
 
-def _reap(dsn: str) -> None:
+def reap(dsn: str) -> None:
     """Ticks at the default settings, without the publishing."""
     database = Database(dsn)
     settings = Settings.load({"database_url": dsn})

@@ -22,9 +22,10 @@ def measure(stand: Stand) -> Iterator[Result]:
     figures = interleaved(
         {
             "reaper": lambda: _doorbell(stand, app),
-            "apply_async": lambda: _apply_async(stand, app),
+            "apply_async": lambda: _apply_async(stand),
             "LPUSH": lambda: _lpush(stand, app),
-        }
+        },
+        stand.rounds,
     )
     value = ratio(figures, "apply_async", "reaper")
     what = "apply_async / reaper, 10 k messages"
@@ -33,19 +34,23 @@ def measure(stand: Stand) -> Iterator[Result]:
     yield Result("P3", "reaper / pipelined LPUSH of the same bodies", far, "ratio", "report", None)
 
 
-def _hooks() -> list[HookRef]:
-    return [HookRef(n, 1, f"00000000-0000-0000-0000-{n:012}", "type_1") for n in range(COUNT)]
+def _numbers(stand: Stand) -> range:
+    return range(stand.scaled(COUNT))
+
+
+def _hooks(stand: Stand) -> list[HookRef]:
+    return [HookRef(n, 1, f"00000000-0000-0000-0000-{n:012}", "type_1") for n in _numbers(stand)]
 
 
 def _doorbell(stand: Stand, app: Any) -> float:
     from reaper.publishing import Doorbell  # noqa: PLC0415 -- it loads the app
 
     flush(stand)
-    doorbell, hooks = Doorbell(app), _hooks()
+    doorbell, hooks = Doorbell(app), _hooks(stand)
     doorbell.publish(hooks[:1])  # connect, as a reap worker has long since
     flush(stand)
     began = time.perf_counter()
-    for first in range(0, COUNT, BATCH):
+    for first in _numbers(stand)[::BATCH]:
         if not doorbell.publish(hooks[first : first + BATCH]):
             raise RuntimeError("the broker did not take the messages")
     seconds = time.perf_counter() - began
@@ -54,10 +59,10 @@ def _doorbell(stand: Stand, app: Any) -> float:
     return seconds
 
 
-def _apply_async(stand: Stand, app: Any) -> float:
+def _apply_async(stand: Stand) -> float:
     from reaper.tasks import terminal_hook  # noqa: PLC0415 -- it loads the app
 
-    hooks = _hooks()
+    hooks = _hooks(stand)
     terminal_hook.apply_async((0, 1))
     flush(stand)
     began = time.perf_counter()
@@ -71,12 +76,12 @@ def _apply_async(stand: Stand, app: Any) -> float:
 def _lpush(stand: Stand, app: Any) -> float:
     with redis.Redis.from_url(stand.broker_url) as client:
         bodies = client.lrange(f"{_prefix(app)}terminal-hooks", 0, -1)
-        if len(bodies) != COUNT:
+        if len(bodies) != stand.scaled(COUNT):
             _doorbell(stand, app)
             bodies = client.lrange(f"{_prefix(app)}terminal-hooks", 0, -1)
         client.flushall()
         began = time.perf_counter()
-        for first in range(0, COUNT, BATCH):
+        for first in _numbers(stand)[::BATCH]:
             with client.pipeline(transaction=False) as pipeline:
                 for body in bodies[first : first + BATCH]:
                     pipeline.lpush(f"{_prefix(app)}terminal-hooks", body)
@@ -91,5 +96,5 @@ def _prefix(app: Any) -> str:
 def _check(stand: Stand) -> None:
     with redis.Redis.from_url(stand.broker_url) as client:
         lengths = [client.llen(key) for key in client.keys("*terminal-hooks")]
-    if sum(lengths) != COUNT:
-        raise RuntimeError(f"{lengths} messages on the broker, not {COUNT}")
+    if sum(lengths) != stand.scaled(COUNT):
+        raise RuntimeError(f"{lengths} messages on the broker, not {stand.scaled(COUNT)}")

@@ -12,7 +12,7 @@ from reaper.reap import run_tick
 from reaper.store import Database
 
 FEW, MANY = 5_000, 5_000_000
-ROUNDS = 25
+TICKS = 25
 
 
 class _Explained(Database):
@@ -42,7 +42,7 @@ class _Explained(Database):
 
 def measure(stand: Stand) -> Iterator[Result]:
     """Time and buffers of all statements of an idle tick, medians."""
-    few, many = (_idle(stand, rows) for rows in (FEW, MANY))
+    few, many = (_idle(stand, stand.scaled(rows)) for rows in (FEW, MANY))
     detail = {"5 k": few, "5 M": many}
     yield at_most("P2", "idle tick, 5 M finished rows", many["ms"], 1, "ms", **detail)
     yield at_most("P2", "time, 5 M / 5 k finished rows", many["ms"] / few["ms"], 1.2, "ratio")
@@ -55,7 +55,7 @@ def _idle(stand: Stand, rows: int) -> dict[str, float]:
         settings = Settings.load({"database_url": dsn})
         database = _Explained(dsn)
         times, buffers = [], []
-        for _ in range(ROUNDS):
+        for _ in range(TICKS):
             database.ms, database.buffers = 0.0, 0
             run_tick(database, settings, lambda _: True, quiet_seconds=0)
             times.append(database.ms)

@@ -27,7 +27,7 @@ def measure(stand: Stand) -> Iterator[Result]:
         processes.hook_worker("-l", "INFO", handlers="benchmarks.hook_handlers").ready()
         database, doorbell = Database(dsn), Doorbell(app)
         settings = Settings.load({"database_url": dsn})
-        for number in range(SAMPLES):
+        for number in range(stand.scaled(SAMPLES)):
             lease_one(dsn)
             run_tick(database, settings, doorbell.publish, quiet_seconds=0)
             wait_until(dsn, f"SELECT count(*) > {number} FROM entered", every=0.02)
@@ -53,7 +53,7 @@ def lease_one(dsn: str, count: int = 1, job_type: str = "entered") -> None:
     run(
         dsn,
         "INSERT INTO job_queue (id, job_type, payload, status, attempt, max_attempts, next_run_at,"
-        " lease_expires_at, worker_id) SELECT gen_random_uuid(), %(job_type)s, '{}', 'LEASED', 1, 1,"
-        " now(), now() - interval '1 second', 'w' FROM generate_series(1, %(count)s)",
+        " lease_expires_at, worker_id) SELECT gen_random_uuid(), %(job_type)s, '{}', 'LEASED', 1,"
+        " 1, now(), now() - interval '1 second', 'w' FROM generate_series(1, %(count)s)",
         parameters={"count": count, "job_type": job_type},
     )

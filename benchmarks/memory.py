@@ -16,10 +16,20 @@ MEGABYTE = 1024 * 1024
 def measure(stand: Stand) -> Iterator[Result]:
     """Proportional set size of parent and children, after each has done some empty tasks."""
     load_app(stand)
-    figures = interleaved({"reaper": lambda: _hooks(stand), "bare": lambda: _bare(stand)})
+    figures = interleaved(
+        {
+            "reaper": lambda: _hooks(stand),
+            "bare": lambda: _bare(stand),
+            "bare, frozen": lambda: _bare(stand, BENCH_FREEZE="1"),
+        },
+        stand.rounds,
+    )
     shown = {name: [round(value, 1) for value in values] for name, values in figures.items()}
     value = ratio(figures, "reaper", "bare")
     yield at_most("P8", "hook worker / bare worker, PSS", value, 1.1, "ratio", megabytes=shown)
+    value = ratio(figures, "reaper", "bare, frozen")
+    what = "hook worker / bare worker with reaper's frozen collector, PSS"
+    yield Result("P8", what, value, "ratio", "report", None)
 
 
 def _hooks(stand: Stand) -> float:
@@ -31,7 +41,7 @@ def _hooks(stand: Stand) -> float:
         return _pss(worker)
 
 
-def _bare(stand: Stand) -> float:
+def _bare(stand: Stand, **env: str) -> float:
     from benchmarks import bare  # noqa: PLC0415 -- it reads the environment
     from benchmarks.broker import seconds_to_empty  # noqa: PLC0415
 
@@ -39,19 +49,8 @@ def _bare(stand: Stand) -> float:
     with stand.clone() as dsn, stand.processes(dsn) as processes:
         for number in range(400):
             bare.noop.apply_async((number, 1))
-        worker = processes.python(
-            "-m",
-            "celery",
-            "-A",
-            "benchmarks.bare",
-            "worker",
-            "-Q",
-            "bare",
-            "-n",
-            "bare",
-            "-l",
-            "INFO",
-        ).ready()
+        command = "-m celery -A benchmarks.bare worker -Q bare -n bare -l INFO"
+        worker = processes.python(*command.split(), **env).ready()
         seconds_to_empty(stand, "bare:", "bare")
         return _pss(worker)
 

@@ -10,14 +10,13 @@ from benchmarks.throughput import owe, ring
 
 COUNT = 1_000
 IDEAL = 80.0
-ROUNDS = 5
 
 
 def measure(stand: Stand) -> Iterator[Result]:
     """From the first start to the last record, by the database's clock."""
     load_app(stand)
     rates = []
-    for number in range(ROUNDS):
+    for number in range(stand.rounds):
         rates.append(_rate(stand))
         say(f"  round {number + 1}: {rates[-1]:.1f}/s")
     value = statistics.median(rates) / IDEAL
@@ -29,14 +28,15 @@ def measure(stand: Stand) -> Iterator[Result]:
 
 def _rate(stand: Stand) -> float:
     flush(stand)
+    count = stand.scaled(COUNT)
     with stand.clone() as dsn, stand.processes(dsn) as processes:
         worker = processes.hook_worker("-l", "INFO", handlers="benchmarks.hook_handlers")
         worker.ready()
-        ring(stand, owe(dsn, "tenth", COUNT))
+        ring(stand, owe(dsn, "tenth", count))
         wait_until(dsn, "SELECT count(*) = 0 FROM reaper.terminal_hooks WHERE state <> 'completed'")
         ((seconds,),) = run(
             dsn,
             "SELECT extract(epoch FROM max(finished_at) - min(started_at))::float"
             " FROM reaper.terminal_hooks",
         )
-    return COUNT / seconds
+    return count / seconds

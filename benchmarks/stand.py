@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import psycopg2
 
+from benchmarks.suite import ROUNDS
 from reaper.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.harness import databases
 from tests.harness.processes import Processes
@@ -27,9 +28,15 @@ variant's time and not into another's."""
 
 
 class Stand(AbstractContextManager["Stand"]):
-    """Embedded servers, or those of REAPER_BENCH_DATABASE_URL and REAPER_BENCH_BROKER_URL."""
+    """Embedded servers, or those of REAPER_BENCH_DATABASE_URL and REAPER_BENCH_BROKER_URL.
 
-    def __init__(self) -> None:
+    Args:
+        quick: one round of a hundredth of everything: shows that it runs, measures nothing.
+    """
+
+    def __init__(self, *, quick: bool = False) -> None:
+        self._quick = quick
+        self.rounds = 1 if quick else ROUNDS
         self._stack = ExitStack()
         self._templates: dict[int, str] = {}
 
@@ -45,6 +52,10 @@ class Stand(AbstractContextManager["Stand"]):
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def scaled(self, full: int) -> int:
+        """Return a number of rows, or a hundredth of it where it is to be quick."""
+        return max(full // 100, 10) if self._quick else full
 
     def template(self, other_rows: int) -> str:
         """Return the name of a database with the schema and `other_rows` finished jobs."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ROUNDS = 5
+"""At least five, of which the median counts."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,7 @@ def at_least(name: str, what: str, value: float, limit: float, unit: str, **deta
     return Result(name, what, value, unit, f">= {limit:g}", value >= limit, detail)
 
 
-def interleaved(
-    variants: Mapping[str, Callable[[], float]], rounds: int = ROUNDS
-) -> dict[str, list[float]]:
+def interleaved(variants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
     """Run each variant once a round, in turn, and return their figures.
 
     The order turns round each time, so that a drift of the machine meets all alike.

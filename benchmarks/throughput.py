@@ -9,7 +9,6 @@ from benchmarks.suite import Result, at_least, interleaved, ratio, rounded
 from reaper.jobs import HookRef
 
 COUNT = 10_000
-ROUNDS = 5
 
 OWED = """
 INSERT INTO reaper.terminal_hooks (
@@ -28,9 +27,10 @@ def measure(stand: Stand) -> Iterator[Result]:
     """Drain 10 k messages that wait, with a worker of eight that has just become ready."""
     load_app(stand)
     figures = interleaved(
-        {"reaper": lambda: _hooks(stand), "bare": lambda: _bare(stand)}, rounds=ROUNDS
+        {"reaper": lambda: _hooks(stand), "bare": lambda: _bare(stand)}, rounds=stand.rounds
     )
-    per_second = {name: [COUNT / s for s in seconds] for name, seconds in figures.items()}
+    count = stand.scaled(COUNT)
+    per_second = {name: [count / s for s in seconds] for name, seconds in figures.items()}
     value = ratio(per_second, "reaper", "bare")
     what = "hooks/s with the ledger / bare tasks/s"
     yield at_least("P4", what, value, 0.7, "ratio", per_second=rounded(per_second))
@@ -54,14 +54,15 @@ def ring(stand: Stand, hooks: list[HookRef]) -> None:
 
 def _hooks(stand: Stand) -> float:
     flush(stand)
+    count = stand.scaled(COUNT)
     with stand.clone() as dsn, stand.processes(dsn) as processes:
-        ring(stand, owe(dsn, "noop", COUNT))
+        ring(stand, owe(dsn, "noop", count))
         processes.hook_worker("-l", "WARNING", handlers="benchmarks.hook_handlers")
         seconds = seconds_to_empty(stand, "reaper:", "terminal-hooks")
         text = "SELECT count(*) FROM reaper.terminal_hooks WHERE state = 'completed'"
         done = run(dsn, text)[0][0]
-    if done != COUNT:
-        raise RuntimeError(f"{done} hooks completed, not {COUNT}")
+    if done != count:
+        raise RuntimeError(f"{done} hooks completed, not {count}")
     return seconds
 
 
@@ -71,7 +72,7 @@ def _bare(stand: Stand) -> float:
     flush(stand)
     with stand.clone() as dsn, stand.processes(dsn) as processes:
         with bare.app.producer_pool.acquire(block=True) as producer:
-            for number in range(COUNT):
+            for number in range(stand.scaled(COUNT)):
                 bare.noop.apply_async((number, 1), producer=producer)
         command: list[Any] = ["-m", "celery", "-A", "benchmarks.bare", "worker", "-Q", "bare"]
         processes.python(*command, "-n", "bare", "-l", "WARNING")
