@@ -55,25 +55,37 @@ WITH expired AS MATERIALIZED (
 -- snapshot and its lock re-checks this condition and keeps its attempt row.
 unstarted AS (
     DELETE FROM job_attempts AS a
-    USING expired AS e
-    WHERE a.job_id = e.id
-        AND a.run_number = e.run_number
-        AND a.attempt = e.attempt
-        AND a.claim_origin = 'WORKER_PRESTART'
+    WHERE a.id = ANY (
+            ARRAY(
+                SELECT t.id
+                FROM expired AS e
+                CROSS JOIN LATERAL (
+                    SELECT j.id
+                    FROM job_attempts AS j
+                    WHERE j.job_id = e.id
+                        AND j.run_number = e.run_number
+                        AND j.attempt = e.attempt
+                        AND j.claim_origin = 'WORKER_PRESTART'
+                        AND j.execution_started_persisted_at IS NULL
+                    LIMIT 1  -- looked up by its key for each lease, never the other way round
+                ) AS t
+            )
+        )
         AND a.execution_started_persisted_at IS NULL
     RETURNING a.job_id
 ),
 
+-- No step joins two of these lists: the planner cannot know how long they are and might compare each
+-- row with each. It is always IN, which is a hash, or a table's key.
 decided AS MATERIALIZED (
     SELECT
         e.*,
         CASE
-            WHEN u.job_id IS NOT NULL THEN 'released'
+            WHEN e.id IN (SELECT u.job_id FROM unstarted AS u) THEN 'released'
             WHEN e.attempt >= e.max_attempts THEN 'dead_lettered'
             ELSE 'retried'
         END AS disposition
     FROM expired AS e
-    LEFT JOIN unstarted AS u ON u.job_id = e.id
 ),
 
 reaped AS (
@@ -136,43 +148,67 @@ closed AS (
         AND a.run_number = d.run_number
         AND a.attempt = d.attempt
         AND d.disposition <> 'released'
-    RETURNING a.job_id, a.execution_started_persisted_at
+    RETURNING d.*, a.execution_started_persisted_at AS marked_at
 ),
 
 -- A worker that said `running` and was never heard of again, for the events' flag. The start is the
 -- attempt's marker, else the first event that says so.
 flagged AS MATERIALIZED (
     SELECT
-        r.id,
-        r.run_number,
-        r.attempt,
-        r.lease_expires_at,
-        r.disposition,
-        coalesce(
-            r.stage = 'running'
-            AND s.started_at IS NOT NULL
-            AND (r.last_heartbeat_at IS NULL OR r.last_heartbeat_at <= s.started_at),
-            false
-        ) AS silent
-    FROM reaped AS r
-    LEFT JOIN closed AS c ON c.job_id = r.id
-    CROSS JOIN LATERAL (
-        SELECT CASE
-            WHEN r.stage <> 'running' THEN NULL
-            WHEN c.execution_started_persisted_at IS NOT NULL THEN c.execution_started_persisted_at
-            ELSE (
-                SELECT v.occurred_at
-                FROM job_events AS v
-                WHERE v.job_id = r.id
-                    AND v.run_number = r.run_number
-                    AND v.attempt = r.attempt
-                    AND v.event_type = 'STAGE_CHANGED'
-                    AND v.stage = 'running'
-                ORDER BY v.id
-                LIMIT 1
-            )
-        END AS started_at
-        OFFSET 0  -- evaluated once, not wherever it is named
+        f.id,
+        f.run_number,
+        f.attempt,
+        f.lease_expires_at,
+        f.disposition,
+        CASE
+            WHEN f.stage <> 'running' THEN false
+            ELSE coalesce(f.last_heartbeat_at, '-infinity') <= coalesce(
+                f.marked_at,
+                (
+                    SELECT v.occurred_at
+                    FROM job_events AS v
+                    WHERE v.job_id = f.id
+                        AND v.run_number = f.run_number
+                        AND v.attempt = f.attempt
+                        AND v.event_type = 'STAGE_CHANGED'
+                        AND v.stage = 'running'
+                    ORDER BY v.id
+                    LIMIT 1
+                )
+            ) IS TRUE
+        END AS silent
+    FROM (
+        SELECT c.*
+        FROM closed AS c
+        UNION ALL
+        SELECT
+            d.*,
+            NULL
+        FROM decided AS d
+        WHERE d.id NOT IN (SELECT c.id FROM closed AS c)
+    ) AS f
+),
+
+-- What the events say: the same for all leases but for the flag, so made once, not for each row.
+said AS MATERIALIZED (
+    SELECT
+        s.silent,
+        s.about || jsonb_build_object(
+            'error_code', 'job.lease_expired',
+            'error_message', 'Job lease expired before completion.'
+        ) AS failed,
+        s.about || jsonb_build_object(
+            'retry_delay_ms', %(retry_delay_ms)s,
+            'next_run_at', now() + %(retry_delay_ms)s * interval '1 millisecond'
+        ) AS retried,
+        s.about || jsonb_build_object('error_code', 'job.lease_expired') AS dead_lettered
+    FROM (
+        SELECT
+            f.silent,
+            jsonb_build_object(
+                'kind', 'LEASE_EXPIRED', 'started_without_renewal_heartbeat', f.silent
+            ) AS about
+        FROM (VALUES (false), (true)) AS f (silent)
     ) AS s
 ),
 
@@ -193,15 +229,11 @@ logged AS (
                 WHEN 'released' THEN 'REQUEUED'::job_event_type
                 ELSE 'FAILED'::job_event_type
             END AS event_type,
-            CASE f.disposition
-                WHEN 'released'
-                    THEN jsonb_build_object('reason', 'LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED')
-                ELSE jsonb_build_object(
-                    'kind', 'LEASE_EXPIRED',
-                    'error_code', 'job.lease_expired',
-                    'error_message', 'Job lease expired before completion.',
-                    'started_without_renewal_heartbeat', f.silent
-                )
+            CASE
+                WHEN f.disposition = 'released'
+                    THEN '{"reason": "LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED"}'::jsonb
+                WHEN f.silent THEN (SELECT s.failed FROM said AS s WHERE s.silent)
+                ELSE (SELECT s.failed FROM said AS s WHERE NOT s.silent)
             END AS payload
         FROM flagged AS f
         UNION ALL
@@ -212,18 +244,13 @@ logged AS (
                 WHEN 'retried' THEN 'RETRY_SCHEDULED'::job_event_type
                 ELSE 'DEAD_LETTERED'::job_event_type
             END,
-            CASE f.disposition
-                WHEN 'retried' THEN jsonb_build_object(
-                    'kind', 'LEASE_EXPIRED',
-                    'retry_delay_ms', %(retry_delay_ms)s,
-                    'next_run_at', now() + %(retry_delay_ms)s * interval '1 millisecond',
-                    'started_without_renewal_heartbeat', f.silent
-                )
-                ELSE jsonb_build_object(
-                    'kind', 'LEASE_EXPIRED',
-                    'error_code', 'job.lease_expired',
-                    'started_without_renewal_heartbeat', f.silent
-                )
+            CASE
+                WHEN f.disposition = 'retried' AND f.silent
+                    THEN (SELECT s.retried FROM said AS s WHERE s.silent)
+                WHEN f.disposition = 'retried'
+                    THEN (SELECT s.retried FROM said AS s WHERE NOT s.silent)
+                WHEN f.silent THEN (SELECT s.dead_lettered FROM said AS s WHERE s.silent)
+                ELSE (SELECT s.dead_lettered FROM said AS s WHERE NOT s.silent)
             END
         FROM flagged AS f
         WHERE f.disposition <> 'released'
