@@ -120,7 +120,8 @@ def test_reap_isolates_poison_and_reaps_the_healthy_in_the_same_tick(
     lines = [line for line in caplog.messages if line.startswith("row_deferred")]
     assert len(lines) == len(poison)
     for job_id, line in zip(poison, lines, strict=True):
-        assert f"job_id={job_id} run_number=1 attempt=1 sqlstate={sqlstate}" in line
+        assert f"job_id={job_id} " in line
+        assert f" run_number=1 attempt=1 sqlstate={sqlstate}" in line
     assert SECRET not in caplog.text
 
 

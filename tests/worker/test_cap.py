@@ -95,7 +95,8 @@ def test_reap_worker_may_use_any_pool(processes):
 
 
 def reply(ringer: Ringer, command: str, **arguments: Any) -> Any:
-    """Send a remote command to the only worker; return its answer."""
+    """Send a remote command to the only worker, once it listens; return its answer."""
+    eventually(lambda: ringer.celery.control.ping(timeout=5, limit=1), 60)
     answers = ringer.celery.control.broadcast(command, arguments, reply=True, timeout=30, limit=1)
     return next(iter(answers[0].values()))
 
