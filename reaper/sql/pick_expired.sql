@@ -28,6 +28,7 @@ WHERE q.status = 'LEASED'
             AND d.run_number = q.run_number
             AND d.attempt = q.attempt
             AND d.until > now()
+        OFFSET 0  -- kept a filter: as a join it would sort all expired leases for each batch
     )
 ORDER BY q.lease_expires_at
 LIMIT %(batch_size)s
