@@ -1,8 +1,10 @@
 """The statements of the hook ledger: one function each, named like its file in reaper/sql."""
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from reaper.jobs import (
     REAPER_WORKER_ID,
@@ -33,6 +35,10 @@ BACKOFF_MAX_SECONDS = 3600.0
 
 HOOK_TIMEOUT_MS = 5_000
 """Statements on one ledger row by its key: anything slower is an outage."""
+
+
+Send = Callable[[str, Mapping[str, Any]], list[Row]]
+"""Sends a statement by name with its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +82,22 @@ def claim_hook(  # noqa: PLR0913 -- keywords: which try, and what its row is tol
     Returns:
         None for a duplicate message, `Throttled` where its type has to wait.
     """
+    message = {"hook_id": hook_id, "try_number": try_number, "throttle_after": THROTTLE_AFTER}
     rows = database.execute(
         "claim_hook",
-        {
-            "hook_id": hook_id,
-            "try_number": try_number,
+        message
+        | {
             "worker": worker,
             "lease_seconds": lease_seconds,
-            "throttle_after": THROTTLE_AFTER,
             "max_tries": json.dumps(dict(max_tries)),
         },
         statement_timeout_ms=HOOK_TIMEOUT_MS,
     )
-    if not rows:
-        return None
-    if not rows[0][0]:
-        return Throttled()
-    return _claimed(hook_id, try_number, rows[0][1:])
+    if rows:
+        return _claimed(hook_id, try_number, rows[0])
+    # A duplicate, or a throttled type: both rare, so that nearly always one statement is enough.
+    waits = database.execute("put_off_hook", message, statement_timeout_ms=HOOK_TIMEOUT_MS)
+    return Throttled() if waits else None
 
 
 def record_outcome(  # noqa: PLR0913 -- keywords: which try, and what its row is told
@@ -115,24 +120,36 @@ def record_outcome(  # noqa: PLR0913 -- keywords: which try, and what its row is
         limit_seconds: how long PostgreSQL may take; None leaves that to the session. Not in a
             `Transaction`, which has its own limits.
     """
-    parameters = {
-        "hook_id": hook_id,
-        "try_number": try_number,
-        "state": state.value,
-        "error": error,
-        "backoff_seconds": BACKOFF_SECONDS,
-        "backoff_max_seconds": BACKOFF_MAX_SECONDS,
-        "probe_seconds": PROBE_SECONDS,
-    }
-    if isinstance(session, Database) and limit_seconds is not None:
-        limit_ms = max(1, int(limit_seconds * 1000))
-        rows = session.execute("record_outcome", parameters, statement_timeout_ms=limit_ms)
-    else:
-        rows = session.execute("record_outcome", parameters)
+    which = {"hook_id": hook_id, "try_number": try_number}
+    send = _limited(session, limit_seconds)
+    is_usual = state is HookState.COMPLETED and error is None
+    rows = send("complete_hook", which) if is_usual else []
+    if not rows:  # another outcome, a duplicate, or a type whose hooks timed out lately
+        rest = {
+            "state": state.value,
+            "error": error,
+            "backoff_seconds": BACKOFF_SECONDS,
+            "backoff_max_seconds": BACKOFF_MAX_SECONDS,
+            "probe_seconds": PROBE_SECONDS,
+        }
+        rows = send("record_outcome", which | rest)
     if not rows:
         return None
     new_state, *job = rows[0]
     return LedgerEvent(hook_id, HookState(new_state), *job)
+
+
+def _limited(session: Database | Transaction, limit_seconds: float | None) -> Send:
+    """Return how to send statements that together may take `limit_seconds`."""
+    if not isinstance(session, Database) or limit_seconds is None:
+        return session.execute
+    deadline = time.monotonic() + limit_seconds
+
+    def send(name: str, parameters: Mapping[str, Any]) -> list[Row]:
+        left_ms = max(1, int((deadline - time.monotonic()) * 1000))
+        return session.execute(name, parameters, statement_timeout_ms=left_ms)
+
+    return send
 
 
 def release_lost_hooks(

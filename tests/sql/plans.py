@@ -20,12 +20,12 @@ class Recorder:
         return []
 
 
-def recorded(call: Callable[[Any], object]) -> tuple[str, dict[str, Any]]:
-    """Return the one statement that `call` sends, and its parameters."""
+def recorded(call: Callable[[Any], object], name: str) -> tuple[str, dict[str, Any]]:
+    """Return the statement `name` that `call` sends, and its parameters."""
     recorder = Recorder()
     with suppress(Exception):  # the empty answer is not what it expects
         call(recorder)
-    (sent,) = recorder.calls
+    (sent,) = (sent for sent in recorder.calls if sent[0] == name)
     return sent
 
 

@@ -79,6 +79,12 @@ CALLS = {
     "claim_hook": lambda s: ledger.claim_hook(
         s, hook_id=200_001, try_number=1, worker="h", lease_seconds=9, max_tries={"*": 2}
     ),
+    "put_off_hook": lambda s: ledger.claim_hook(
+        s, hook_id=200_001, try_number=1, worker="h", lease_seconds=9, max_tries={}
+    ),
+    "complete_hook": lambda s: ledger.record_outcome(
+        s, hook_id=201_001, try_number=1, state=HookState.COMPLETED
+    ),
     "record_outcome": lambda s: ledger.record_outcome(
         s, hook_id=201_001, try_number=1, state=HookState.TIMED_OUT, error="e"
     ),
@@ -166,8 +172,7 @@ def test_statements_stay_on_their_indexes_beside_a_million_leases(connect):
             if stage == "analyzed":
                 cursor.execute("ANALYZE")
             for name, call in CALLS.items():
-                sent = plans.recorded(call)
-                assert sent[0] == name
+                sent = plans.recorded(call, name)
                 planned = plans.explain(connection, sent)
                 run = plans.explain(connection, sent, analyze=True)
                 blind = name in BLIND and stage != "analyzed"
@@ -200,11 +205,11 @@ def test_tick_costs_the_same_beside_a_hundred_times_as_many_finished_jobs(connec
                 (seconds,),
             )
             tick = [
-                plans.explain(connection, plans.recorded(call), analyze=True)
-                for call in (
-                    lambda s: reaping.begin_tick(s, quiet_seconds=0),
-                    CALLS["reap_batch"],
-                    CALLS["finish_tick"],
+                plans.explain(connection, plans.recorded(call, name), analyze=True)
+                for name, call in (
+                    ("begin_tick", lambda s: reaping.begin_tick(s, quiet_seconds=0)),
+                    ("reap_batch", CALLS["reap_batch"]),
+                    ("finish_tick", CALLS["finish_tick"]),
                 )
             ]
             pages.append(sum(plan.pages for plan in tick))
