@@ -30,8 +30,8 @@ from tests.chaos.load import TYPES, Load
 from tests.harness import databases
 from tests.harness.processes import Processes
 
-SETTLE_SECONDS = 150.0
-"""Two unheard doorbells (twice 30 s), a throttled type's probe (30 s), the last backoffs."""
+SETTLE_SECONDS = 240.0
+"""Two unheard doorbells (twice 30 s), a throttled type's probe (30 s), the last backoffs, and the backlog."""
 
 MANY = 50
 """Jobs below which a run proves nothing: two lease holders enqueue about twenty a second."""

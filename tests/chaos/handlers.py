@@ -85,9 +85,9 @@ async def unsure(context: JobContext, payload: Any, dead_letter: JobDeadLetterIn
 
 @on_dead_letter("hangs")
 def hangs(context: JobContext, payload: Any, dead_letter: JobDeadLetterInfo) -> None:
-    """Hang in C now and then, where only a kill helps."""
+    """Hang in C now and then, where only a kill helps; more often, and the throttle would work."""
     with alone(context):
-        if random.random() < 0.15:
+        if random.random() < 0.05:
             psycopg2.connect(DSN).cursor().execute("SELECT pg_sleep(60)")
         effect_of_its_own(context)
 

@@ -47,11 +47,11 @@ QUESTIONS = {
     """,
     "deaths without exactly one DEAD_LETTERED event": """
         SELECT count(*) AS n FROM reaper.terminal_hooks AS h
-        WHERE (
-            SELECT count(*) FROM job_events AS e
-            WHERE e.job_id::text = h.job_id AND e.run_number = h.run_number
-                AND e.attempt = h.attempt AND e.event_type = 'DEAD_LETTERED'
-        ) <> 1
+        LEFT JOIN (
+            SELECT job_id::text, run_number, attempt, count(*) AS said FROM job_events
+            WHERE event_type = 'DEAD_LETTERED' GROUP BY 1, 2, 3
+        ) AS e USING (job_id, run_number, attempt)
+        WHERE e.said IS DISTINCT FROM 1
     """,
     "reaped attempts left open": """
         SELECT count(*) AS n FROM job_attempts AS a JOIN job_queue AS q ON q.id = a.job_id
