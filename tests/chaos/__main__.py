@@ -31,7 +31,7 @@ from tests.harness import databases
 from tests.harness.processes import Processes
 
 SETTLE_SECONDS = 240.0
-"""Two unheard doorbells (twice 30 s), a throttled type's probe (30 s), the last backoffs, and the backlog."""
+"""Two unheard doorbells (twice 30 s), a throttled type's probes (30 s each), the last backoffs."""
 
 MANY = 50
 """Jobs below which a run proves nothing: two lease holders enqueue about twenty a second."""
