@@ -19,8 +19,12 @@ LEASES = """
 INSERT INTO job_queue (id, job_type, payload, status, attempt, max_attempts, next_run_at,
     lease_expires_at, worker_id)
 SELECT gen_random_uuid(), 'type_1', '{}', 'LEASED', 1, 1 + (n %% 5 > 0)::integer * 7, now(),
-    now() - n * interval '1 millisecond', 'w' FROM generate_series(1, %(count)s) AS n
+    now() + n * interval '100 microseconds', 'w' FROM generate_series(1, %(count)s) AS n
 """
+"""Not yet expired: a lease is in the table before its time is over."""
+
+EXPIRED_SECONDS = 0.06
+"""After this all of them have expired."""
 
 
 def measure(stand: Stand) -> Iterator[Result]:
@@ -56,6 +60,7 @@ def _ticks(dsn: str, seconds: int) -> list[float]:
         second = time.monotonic()
         with leases.cursor() as cursor:
             cursor.execute(LEASES, {"count": RATE})
+        time.sleep(EXPIRED_SECONDS)
         began = time.perf_counter()
         result = run_tick(database, settings, lambda _: True, quiet_seconds=0.01)
         times.append(time.perf_counter() - began)
