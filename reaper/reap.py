@@ -149,7 +149,8 @@ def _drain(
     total = ReapResult()
     ringing, seconds = True, 0.0
     while True:
-        batch = _reap_batch(database, settings, scan_from)
+        batch = None if total.batches else reaping.find_expired(database, scan_from=scan_from)
+        batch = batch or _reap_batch(database, settings, scan_from)
         if batch.terminal:
             hooks = [record.hook for record in batch.terminal]
             ringing = ringing and publish(hooks)

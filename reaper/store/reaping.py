@@ -86,6 +86,13 @@ def finish_tick(
     return int(rows[0][0])
 
 
+def find_expired(database: Database, *, scan_from: str) -> BatchResult | None:
+    """Return None if there are expired leases to take back, else the result of a batch of none."""
+    rows = database.execute("find_expired", {"scan_from": scan_from})
+    is_any, scanned_to, seconds = rows[0]
+    return None if is_any else BatchResult(0, {}, (), True, scanned_to, seconds)
+
+
 def reap_batch(
     session: Database | Transaction,
     *,

@@ -39,20 +39,21 @@ def sent(monkeypatch: pytest.MonkeyPatch, tick: Tick, dsn: str) -> Iterator[list
 def test_tick_sends_one_statement_per_batch_when_all_are_healthy(
     tick: Tick, connect: Callable[..., Any], sent: list[str]
 ) -> None:
-    """Isolating poison costs the healthy case nothing: begin, one statement a batch, finish."""
+    """Isolating poison costs the healthy case nothing: begin, find, one a batch, finish."""
     rows.insert_leased(connect(), 20, max_attempts=1)
     rows.insert_leased(connect(), 20, max_attempts=2)
     rows.insert_leased(connect(), 10, prestart=True)
     SENT.clear()
     result = tick(claim_batch_size=20)
     assert (result.processed, result.batches) == (50, 3)
-    assert len(sent) == 3 + 2
+    assert len(sent) == 3 + 3
     assert sum("WITH expired" in text for text in sent) == 3
 
 
-def test_idle_tick_sends_three_statements(tick: Tick, sent: list[str]) -> None:
+def test_idle_tick_sends_three_statements_and_no_batch(tick: Tick, sent: list[str]) -> None:
     tick()
     assert len(sent) == 3
+    assert not any("WITH expired" in text for text in sent)
 
 
 def test_isolating_one_poison_row_costs_two_statements_a_halving(

@@ -70,6 +70,7 @@ LEASE = Lease(JOB_ID, "type0", 1, 1, 3, "w1", None, "running", "{}", None, 60.0)
 
 
 CALLS = {
+    "find_expired": lambda s: reaping.find_expired(s, scan_from="-infinity"),
     "reap_batch": lambda s: reaping.reap_batch(s, batch_size=500, retry_delay_ms=30_000),
     "pick_expired": lambda s: reaping.pick_expired(s, batch_size=500, scan_from="-infinity"),
     "finish_tick": lambda s: reaping.finish_tick(s, ReapResult(counts={("type1", "retried"): 1})),
@@ -138,6 +139,7 @@ BLIND = {"claim_jobs"}
 right but slow until the first autoanalyze, about a minute after a restore."""
 
 ORDERED = {
+    "find_expired": "job_queue_leased",
     "reap_batch": "job_queue_leased",
     "pick_expired": "job_queue_leased",
     "claim_jobs": "job_queue_claimable",
