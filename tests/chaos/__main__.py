@@ -11,6 +11,7 @@ The faults are drawn from the seed; what they meet depends on the machine's timi
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing is left running
     with tempfile.TemporaryDirectory(prefix="chaos-") as directory:
         report = _run(Path(directory), options.seconds, options.seed)
     broken = {name: count for name, count in report["must be 0"].items() if count}
