@@ -15,14 +15,15 @@ from typing import Literal
 from urllib.parse import quote
 
 from reaper.embedded.server import (
+    PRIVATE,
     SOCKET_PATH_MAX,
     START_SECONDS,
     EmbeddedServer,
     free_port,
     log_reason,
-    spawn,
 )
 from reaper.errors import ReaperError
+from reaper.launching import SAME_OWNER, launch
 
 StopMode = Literal["smart", "fast", "immediate"]
 
@@ -145,7 +146,7 @@ class EmbeddedPostgres(EmbeddedServer):
         command += ["--no-sync"] if self._temporary else []
         offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            process = spawn(command, log.fileno(), self.directory, signal.SIGKILL, owner)
+            process = launch(command, log.fileno(), owner=owner, cwd=self.directory, umask=PRIVATE)
         self._process = process
         if process.wait(START_SECONDS) != 0:
             raise ReaperError(
@@ -203,7 +204,7 @@ def _copy_programs(programs: Path, to: Path) -> Path:
 def _owner(data: Path) -> tuple[int, int]:
     """Return the user and group the server runs as; -1 means this process's own."""
     if os.geteuid() != 0:
-        return -1, -1
+        return SAME_OWNER
     if data.exists() and data.stat().st_uid != 0:
         return data.stat().st_uid, data.stat().st_gid
     for name in ("postgres", "nobody"):

@@ -3,13 +3,11 @@
 Must not know which server it is, nor import a client of one.
 """
 
-import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from reaper.errors import ReaperError
+from reaper.launching import SAME_OWNER, launch
 
 START_SECONDS = 30.0
 """A start takes about one second; recovery after a crash, on a slow disk, may take many more."""
@@ -33,24 +32,8 @@ PORTS = range(15_000, 32_000)
 """Below the ports the kernel gives to outgoing connections: a client that reconnects to a stopped
 server there could end up talking to itself."""
 
-_LAUNCHER = """
-import os, sys
-try:
-    import ctypes
-    prctl = ctypes.CDLL(None).prctl
-except (ImportError, AttributeError, OSError):
-    prctl = lambda *_: None
-parent, death_signal, uid, gid = map(int, sys.argv[1:5])
-if uid >= 0:
-    os.setgroups([]); os.setgid(gid); os.setuid(uid)
-os.umask(0o077)
-prctl(1, death_signal, 0, 0, 0)
-if os.getppid() == parent:
-    os.execv(sys.argv[5], sys.argv[5:])
-"""
-"""Runs in the child: import what the other user may not read, become that user, then
-PR_SET_PDEATHSIG (which a change of user would clear), then the server. No `preexec_fn`: it is
-unsafe, and a warning, beside threads."""
+PRIVATE = 0o077
+"""The servers' umask: data, logs and sockets are their user's alone."""
 
 
 class EmbeddedServer(ABC):
@@ -127,11 +110,18 @@ class EmbeddedServer(ABC):
     @abstractmethod
     def _is_ready(self, process: subprocess.Popen[bytes]) -> bool: ...
 
-    def _launch(self, command: Sequence[str], owner: tuple[int, int] = (-1, -1)) -> None:
+    def _launch(self, command: Sequence[str], owner: tuple[int, int] = SAME_OWNER) -> None:
         """Start the server's process and wait until it is ready."""
         offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            self._process = spawn(command, log.fileno(), self.directory, self.death_signal, owner)
+            self._process = launch(
+                command,
+                log.fileno(),
+                death_signal=self.death_signal,
+                owner=owner,
+                cwd=self.directory,
+                umask=PRIVATE,
+            )
         deadline = time.monotonic() + START_SECONDS
         while not self._is_ready(self._process):
             ended = self._process.poll() is not None
@@ -164,25 +154,6 @@ class EmbeddedServer(ABC):
         while self._temporary:
             shutil.rmtree(self._temporary.pop(), ignore_errors=True)
         self._directory = None
-
-
-def spawn(
-    command: Sequence[str],
-    output: int,
-    directory: Path,
-    death_signal: signal.Signals,
-    owner: tuple[int, int],
-) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, as `owner` (-1: as this user), without our input."""
-    numbers = [str(int(n)) for n in (os.getpid(), death_signal, *owner)]
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _LAUNCHER, *numbers, *command],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        cwd=directory,
-        start_new_session=True,
-    )
 
 
 def log_reason(log_path: Path, offset: int) -> str:

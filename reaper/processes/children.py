@@ -10,27 +10,14 @@ Three nets, one below the other:
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-_LAUNCHER = """
-import os, sys
-try:
-    import ctypes
-    ctypes.CDLL(None).prctl(1, int(sys.argv[2]), 0, 0, 0)
-except (ImportError, AttributeError, OSError):
-    pass
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[3], sys.argv[3:])
-"""
-"""Runs in the child: PR_SET_PDEATHSIG, which survives the exec, then the command. No `preexec_fn`:
-it is unsafe beside threads."""
+from reaper.launching import launch
 
 _LOOK_AGAIN_SECONDS = 0.02
 
@@ -92,12 +79,7 @@ class Children:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __getitem__(self, name: str) -> Child:
@@ -113,16 +95,7 @@ class Children:
         output: int,
     ) -> Child:
         """Start `command`, an absolute path first; both its outputs go to descriptor `output`."""
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER]
-        process = subprocess.Popen(
-            [*launcher, str(os.getpid()), str(int(signal.SIGKILL)), *command],
-            env=dict(environment),
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        process = launch(command, output, env=dict(environment), cwd=directory)
         self._children[name] = Child(name, process)
         return self._children[name]
 
