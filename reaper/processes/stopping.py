@@ -1,7 +1,7 @@
 """Signals that ask this process to end: noted here, acted on where nothing is half done."""
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -26,12 +26,7 @@ class StopSignals:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
