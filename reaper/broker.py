@@ -1,4 +1,4 @@
-"""Whether the broker answers: asked once at the start of a beat and of a worker."""
+"""Connections to the broker that do not wait long, and whether it answers at a start."""
 
 from typing import Any
 
@@ -7,6 +7,27 @@ from reaper.urls import mask
 
 CONNECT_SECONDS = 2
 """As long as a worker's parent waits for any server: it is up, or the start fails and says so."""
+
+SOCKET_SECONDS = 1.0
+"""For connecting and for each answer, where others wait: a broker is on the same network."""
+
+
+def impatient(template: Any, **options: Any) -> Any:
+    """Return a new connection like `template` that gives up after `SOCKET_SECONDS` of silence.
+
+    `options` are further transport options. It is not opened yet.
+    """
+    return template.clone(
+        connect_timeout=SOCKET_SECONDS,
+        transport_options={
+            **(template.transport_options or {}),
+            "socket_connect_timeout": SOCKET_SECONDS,
+            "socket_timeout": SOCKET_SECONDS,
+            "read_timeout": SOCKET_SECONDS,
+            "write_timeout": SOCKET_SECONDS,
+            **options,
+        },
+    )
 
 
 def check_reachable(app: Any) -> None:

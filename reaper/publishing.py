@@ -17,13 +17,10 @@ from uuid import uuid4
 from celery import Celery
 from kombu import Producer, Queue
 
-from reaper import telemetry
+from reaper import broker, telemetry
 from reaper.calling import clean
 from reaper.celery import HOOK_QUEUE, HOOK_TASK
 from reaper.jobs import HookRef
-
-SOCKET_SECONDS = 1.0
-"""For connecting and for each answer."""
 
 GIVE_UP_SECONDS = 4.0
 """For everything together, also what no socket timeout bounds: a name server that does not answer,
@@ -126,18 +123,8 @@ class Doorbell:
     def _connect(self) -> None:
         if self._connection is not None and self._pid == os.getpid():
             return
-        template = self._app.connection_for_write()
         self._pid = os.getpid()
-        self._connection = template.clone(
-            connect_timeout=SOCKET_SECONDS,
-            transport_options={
-                **(template.transport_options or {}),
-                "socket_connect_timeout": SOCKET_SECONDS,
-                "socket_timeout": SOCKET_SECONDS,
-                "read_timeout": SOCKET_SECONDS,
-                "write_timeout": SOCKET_SECONDS,
-            },
-        )
+        self._connection = broker.impatient(self._app.connection_for_write())
         # Without this, kombu sleeps 2 s between its two attempts to connect.
         self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
         self._channel = self._connection.channel()

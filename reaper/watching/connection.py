@@ -6,11 +6,9 @@ from typing import Any
 
 from celery import Celery
 
+from reaper.broker import SOCKET_SECONDS, impatient
 from reaper.errors import ReaperError
 from reaper.urls import mask
-
-SOCKET_SECONDS = 1.0
-"""For connecting and for each answer, as when publishing: a broker is on the same network."""
 
 
 class BrokerUnreachable(ReaperError):  # noqa: N818 -- what happened
@@ -24,18 +22,7 @@ def broker_connection(app: Celery) -> Iterator[Any]:
     Raises:
         BrokerUnreachable: the broker is away, or went away inside the block.
     """
-    template: Any = app.connection_for_read()
-    connection = template.clone(
-        connect_timeout=SOCKET_SECONDS,
-        transport_options={
-            **(template.transport_options or {}),
-            "socket_connect_timeout": SOCKET_SECONDS,
-            "socket_timeout": SOCKET_SECONDS,
-            "read_timeout": SOCKET_SECONDS,
-            "write_timeout": SOCKET_SECONDS,
-            "max_retries": 0,
-        },
-    )
+    connection = impatient(app.connection_for_read(), max_retries=0)
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=SOCKET_SECONDS)
         yield connection
