@@ -1,12 +1,11 @@
 """What a beat checks at its start. Must not import handlers or the store."""
 
-import sys
 from typing import Any
 
 from celery import signals
 
 from reaper import broker, telemetry
-from reaper.celery import app, celeryconfig_path, one_line_each
+from reaper.celery import app, celeryconfig_path, one_line_each, refuse_start
 from reaper.errors import ConfigError
 
 
@@ -18,7 +17,4 @@ def check_beat(**_: Any) -> None:
     try:
         broker.check_reachable(app)
     except ConfigError as error:
-        # Only SystemExit stops a beat from a signal handler: Celery logs anything else.
-        sys.stderr.write(one_line_each(error) + "\n")
-        sys.stderr.flush()
-        raise SystemExit(1) from None
+        refuse_start(one_line_each(error))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from celery import Celery, signals
@@ -138,6 +138,13 @@ def _every(task: str, seconds: float) -> dict[str, Any]:
 def one_line_each(error: ConfigError) -> str:
     """Return the faults as the lines a person sees."""
     return re.sub(r"^", "reaper: ", str(error), flags=re.MULTILINE)
+
+
+def refuse_start(lines: str) -> NoReturn:
+    """End a beat or a worker from a signal handler: Celery logs any other exception and goes on."""
+    sys.stderr.write(lines + "\n")
+    sys.stderr.flush()
+    raise SystemExit(1) from None
 
 
 def _configured() -> tuple[Celery, Settings, tuple[str, ...], str | None]:

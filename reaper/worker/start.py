@@ -2,8 +2,7 @@
 
 import gc
 import logging
-import sys
-from typing import Any, NoReturn
+from typing import Any
 
 from celery import concurrency, signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
@@ -16,6 +15,7 @@ from reaper.celery import (
     celeryconfig_path,
     handler_modules,
     one_line_each,
+    refuse_start,
     settings,
 )
 from reaper.errors import ConfigError, ReaperError, StoreError
@@ -41,11 +41,11 @@ def check_worker(sender: Any, **_: Any) -> None:
     try:
         _check(sender)
     except ReaperError as error:
-        _refuse(one_line_each(ConfigError(str(error))))
+        refuse_start(one_line_each(ConfigError(str(error))))
     except Exception as error:
         # Celery would log it and start the worker all the same, unchecked and uncapped.
         logging.getLogger("reaper").exception("the worker's checks failed")
-        _refuse(f"reaper: the worker's checks failed: {type(error).__name__}")
+        refuse_start(f"reaper: the worker's checks failed: {type(error).__name__}")
 
 
 @signals.celeryd_after_setup.connect
@@ -85,13 +85,6 @@ def _check(worker: Any) -> None:
     if process.runs_hooks:
         _enforce_cap(worker)
         load_handlers(handler_modules)
-
-
-def _refuse(line: str) -> NoReturn:
-    """End the process. Only SystemExit stops a worker from a signal: Celery logs all else."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-    raise SystemExit(1) from None
 
 
 def _check_database() -> None:
