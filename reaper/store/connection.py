@@ -6,7 +6,6 @@ round trip, nothing outlives it, and it works behind pgbouncer in transaction mo
 """
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -138,23 +137,6 @@ class Database:
             if isinstance(error, StoreError) and error.sqlstate == READ_ONLY:
                 self.close()
             raise
-
-    def wait_until_reachable(self, seconds: float) -> None:
-        """Try to connect until it works or `seconds` have passed.
-
-        Raises:
-            StoreError: not reached in time.
-        """
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                self.open()
-            except StoreError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
 
     @property
     def backend_pid(self) -> int:
