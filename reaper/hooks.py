@@ -11,7 +11,7 @@ from reaper import telemetry
 from reaper.calling import Call, Guard, Outcome, call
 from reaper.config import Settings
 from reaper.errors import StoreError
-from reaper.jobs import HookRef, HookState
+from reaper.jobs import HookState
 from reaper.registry import JobRegistry, Registration
 from reaper.store import Database, ledger, lending
 from reaper.store.ledger import ClaimedHook, LedgerEvent, Throttled
@@ -66,7 +66,7 @@ class HookRunner:
         if claimed is None:
             return Outcome(None)
         if isinstance(claimed, Throttled):
-            telemetry.hook_throttled(HookRef(hook_id, try_number, "", ""))
+            telemetry.hook_throttled(hook_id)
             return Outcome(None)
         if time.monotonic() - began > self.settings.hook_timeout_seconds:
             # PostgreSQL took the handler's whole time: somebody else shall run it.
@@ -163,7 +163,7 @@ class HookRunner:
                 telemetry.hook_failed(claimed, error_type=error_type, again=again)
             case HookState.TIMED_OUT:
                 limit = self.settings.hook_timeout_seconds
-                telemetry.hook_timed_out(claimed.hook, event, timeout_seconds=limit)
+                telemetry.hook_timed_out(claimed.hook.hook_id, event, timeout_seconds=limit)
 
 
 def _complete(lent: Lent, claimed: ClaimedHook) -> LedgerEvent:

@@ -7,7 +7,7 @@ import json
 import logging
 from typing import Any
 
-from reaper.jobs import DeferredRow, HookRef, ReapResult
+from reaper.jobs import DeferredRow, ReapResult
 from reaper.store.ledger import ClaimedHook, LedgerEvent
 
 log = logging.getLogger("reaper")
@@ -105,9 +105,9 @@ def hook_started(claimed: ClaimedHook) -> None:
     _emit(logging.DEBUG, "hook_started", **_of_claim(claimed))
 
 
-def hook_throttled(hook: HookRef) -> None:
+def hook_throttled(hook_id: int) -> None:
     """Log that a hook waits because its job type's hooks time out."""
-    _emit(logging.DEBUG, "hook_throttled", hook_id=hook.hook_id, **_process)
+    _emit(logging.DEBUG, "hook_throttled", hook_id=hook_id, **_process)
 
 
 def hook_completed(claimed: ClaimedHook, *, seconds: float) -> None:
@@ -120,12 +120,12 @@ def hook_failed(claimed: ClaimedHook, *, error_type: str, again: bool) -> None:
     _emit(logging.WARNING, "hook_failed", **_of_claim(claimed), error_type=error_type, again=again)
 
 
-def hook_timed_out(hook: HookRef, event: LedgerEvent | None, *, timeout_seconds: float) -> None:
+def hook_timed_out(hook_id: int, event: LedgerEvent | None, *, timeout_seconds: float) -> None:
     """Log a handler that ran into its time limit."""
     _emit(
         logging.WARNING,
         "hook_timed_out",
-        **(_of(event) if event else {"hook_id": hook.hook_id, **_process}),
+        **(_of(event) if event else {"hook_id": hook_id, **_process}),
         timeout_ms=round(timeout_seconds * 1000),
     )
 

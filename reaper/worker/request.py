@@ -11,7 +11,7 @@ from celery.worker.request import Request
 from reaper import telemetry
 from reaper.celery import settings
 from reaper.errors import StoreError
-from reaper.jobs import HookRef, HookState
+from reaper.jobs import HookState
 from reaper.store import ledger
 from reaper.worker.process import parent_database
 
@@ -92,8 +92,7 @@ def record_kill(hook_id: int, try_number: int, *, about: str = "") -> None:
         telemetry.hard_limit_unrecorded(hook_id, about, str(error))
     else:
         if event is not None:
-            hook = HookRef(hook_id, try_number, event.job_id, event.job_type)
             limit = settings.hook_hard_limit_seconds
-            telemetry.hook_timed_out(hook, event, timeout_seconds=limit)
+            telemetry.hook_timed_out(hook_id, event, timeout_seconds=limit)
     finally:
         database.close()
