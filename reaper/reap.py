@@ -147,20 +147,21 @@ def _drain(
     """
     deadline = time.monotonic() + settings.tick_budget_seconds
     total = ReapResult()
-    ringing, seconds = True, 0.0
+    ringing = True
+    batch = reaping.find_expired(database, scan_from=scan_from)
+    batch = batch or _reap_batch(database, settings, scan_from)
+    seconds = batch.seconds
     while True:
-        batch = None if total.batches else reaping.find_expired(database, scan_from=scan_from)
-        batch = batch or _reap_batch(database, settings, scan_from)
         if batch.terminal:
             hooks = [record.hook for record in batch.terminal]
             ringing = ringing and publish(hooks)
             if not ringing:
                 ledger.mark_unsent(database, hooks)
-        seconds = seconds if total.batches else batch.seconds
         total = _add(total, batch, len(batch.terminal) if ringing else 0)
         scan_from = batch.scanned_to or scan_from
         if batch.drained or time.monotonic() > deadline:
             return total, scan_from, seconds
+        batch = _reap_batch(database, settings, scan_from)
 
 
 def _add(total: ReapResult, batch: BatchResult, published: int) -> ReapResult:
