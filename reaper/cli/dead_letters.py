@@ -1,21 +1,28 @@
 """`reaper dead-letters`: see what died and why, put it back or give it up."""
 
+from operator import attrgetter
 from typing import Any
 
 import click
 
-from reaper.cli import bulk, documents, selecting
+from reaper.cli import bulk, selecting
 from reaper.cli.history import echo_history
+from reaper.cli.listing import JSON, PAYLOAD, Columns, echo_rows
 from reaper.cli.selecting import JOB_ID, LIST_LIMIT
 from reaper.cli.session import open_database
-from reaper.cli.text import table
 from reaper.operations import dead_letters as operations
 from reaper.selection import require_choice
 
-_LIST = ("job id", "type", "run", "attempt", "died", "state", "hook", "error")
-
-_PAYLOAD = click.option("--payload", is_flag=True, help="Show payloads too.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_LIST: Columns = {
+    "job id": attrgetter("job_id"),
+    "type": attrgetter("job_type"),
+    "run": attrgetter("run_number"),
+    "attempt": attrgetter("attempt"),
+    "died": attrgetter("failed_at"),
+    "state": attrgetter("state"),
+    "hook": attrgetter("hook_state"),
+    "error": lambda row: row.error_message or row.error_code,
+}
 
 
 @click.group("dead-letters")
@@ -25,37 +32,19 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @selecting.filters(operations.STATES, limit=LIST_LIMIT)
-@_PAYLOAD
-@_JSON
+@PAYLOAD
+@JSON
 def list_(payload: bool, as_json: bool, **filters: Any) -> None:
     """List dead letters, newest first: those still dead, or those in a --state."""
     chosen = selecting.chosen(**filters)
     found = operations.list_dead_letters(open_database(), chosen, with_payload=payload)
-    if as_json:
-        click.echo(documents.array(documents.one_object(row) for row in found))
-        return
-    headings = (*_LIST, "payload") if payload else _LIST
-    rows = [
-        (
-            row.job_id,
-            row.job_type,
-            row.run_number,
-            row.attempt,
-            row.failed_at,
-            row.state,
-            row.hook_state,
-            row.error_message or row.error_code,
-            *((row.payload_json,) if payload else ()),
-        )
-        for row in found
-    ]
-    click.echo(table(headings, rows) if rows else "no dead letters")
+    echo_rows(found, _LIST, payload=payload, as_json=as_json, nothing="no dead letters")
 
 
 @dead_letters.command()
 @click.argument("job", type=JOB_ID)
-@_PAYLOAD
-@_JSON
+@PAYLOAD
+@JSON
 def show(job: str, payload: bool, as_json: bool) -> None:
     """Show one job that died: its deaths, hooks and attempts, also after a requeue."""
     history = operations.show_dead_letter(open_database(), job, with_payload=payload)

@@ -1,23 +1,33 @@
 """`reaper hooks`: see what became of the hooks, and owe them again."""
 
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 import click
 
 from reaper.cli import bulk, documents, selecting
+from reaper.cli.listing import JSON, PAYLOAD, Columns, echo_rows
 from reaper.cli.selecting import HOOK_ID, LIST_LIMIT
 from reaper.cli.session import open_database
-from reaper.cli.text import fields, table
+from reaper.cli.text import fields
 from reaper.operations import hooks as operations
 from reaper.selection import require_choice
 
-_LIST = ("hook", "job id", "type", "run", "attempt", "died", "state", "tries", "crashes", "error")
+_LIST: Columns = {
+    "hook": attrgetter("hook_id"),
+    "job id": attrgetter("job_id"),
+    "type": attrgetter("job_type"),
+    "run": attrgetter("run_number"),
+    "attempt": attrgetter("attempt"),
+    "died": attrgetter("created_at"),
+    "state": attrgetter("state"),
+    "tries": attrgetter("tries"),
+    "crashes": attrgetter("crashes"),
+    "error": attrgetter("error"),
+}
 
 _RETRIABLE = tuple(state for state in operations.STATES if state != "running")
-
-_PAYLOAD = click.option("--payload", is_flag=True, help="Show payloads too.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
@@ -27,39 +37,19 @@ def hooks() -> None:
 
 @hooks.command("list")
 @selecting.filters(operations.STATES, limit=LIST_LIMIT)
-@_PAYLOAD
-@_JSON
+@PAYLOAD
+@JSON
 def list_(payload: bool, as_json: bool, **filters: Any) -> None:
     """List the ledger, newest death first."""
     chosen = selecting.chosen(**filters)
     found = operations.list_hooks(open_database(), chosen, with_payload=payload)
-    if as_json:
-        click.echo(documents.array(documents.one_object(row) for row in found))
-        return
-    headings = (*_LIST, "payload") if payload else _LIST
-    rows = [
-        (
-            row.hook_id,
-            row.job_id,
-            row.job_type,
-            row.run_number,
-            row.attempt,
-            row.created_at,
-            row.state,
-            row.tries,
-            row.crashes,
-            row.error,
-            *((row.payload_json,) if payload else ()),
-        )
-        for row in found
-    ]
-    click.echo(table(headings, rows) if rows else "no hooks")
+    echo_rows(found, _LIST, payload=payload, as_json=as_json, nothing="no hooks")
 
 
 @hooks.command()
 @click.argument("hook", type=HOOK_ID)
-@_PAYLOAD
-@_JSON
+@PAYLOAD
+@JSON
 def show(hook: str, payload: bool, as_json: bool) -> None:
     """Show one hook: the death it is owed for, and how it went."""
     found = operations.show_hook(open_database(), hook, with_payload=payload)
