@@ -45,6 +45,10 @@ class Selection:
         """Whether a filter is given; a limit alone says how many, not which."""
         return bool(self.job_type or self.since or self.organization_id or self.states)
 
+    def limited(self, count: int) -> int:
+        """Return how many of `count` matching rows the limit lets through."""
+        return count if self.limit is None else min(count, self.limit)
+
     def parameters(self) -> dict[str, Any]:
         """Return the filters as the parameters that the statements share."""
         ago = self.since if isinstance(self.since, timedelta) else None

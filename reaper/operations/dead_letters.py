@@ -4,11 +4,12 @@ Every death stays readable: requeueing and discarding touch the job's row in the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from reaper.operations.batches import BulkResult, Progress, walk
-from reaper.selection import Selection, SelectionError, check_job_type, check_states, job_id
+from reaper.operations.checking import checked
+from reaper.selection import Selection, SelectionError, job_id
 from reaper.store import Database
 from reaper.store import dead_letters as store
 from reaper.store.dead_letters import Attempt, DeadLetter, Death, QueuedJob, Step
@@ -16,6 +17,8 @@ from reaper.store.owed_hooks import OwedHook, list_hooks
 
 STATES = ("dead", "requeued", "discarded")
 """What became of a dead letter: nothing yet, a new run, or given up."""
+
+_DEAD = STATES[:1]
 
 HISTORY_ROWS = 50
 """Attempts and deaths of one job that `show` lists: a few screens."""
@@ -56,7 +59,7 @@ def list_dead_letters(
         StoreError: PostgreSQL refused or is away.
     """
     return store.list_dead_letters(
-        database, _checked(database, selection, STATES[:1]), with_payload=with_payload
+        database, _checked(database, selection), with_payload=with_payload
     )
 
 
@@ -94,15 +97,15 @@ def match_dead(database: Database, selection: Selection) -> Matching:
         SelectionError: an unknown job type or state, or an id that is not dead-lettered now.
         StoreError: PostgreSQL refused or is away.
     """
-    chosen = _checked(database, selection, STATES[:1])
-    if chosen.states != STATES[:1]:
+    chosen = _checked(database, selection)
+    if chosen.states != _DEAD:
         raise SelectionError(
             f"only dead letters in state dead can be changed, not {', '.join(chosen.states)}"
         )
     if chosen.ids:
         _require_dead(database, chosen)
     count, now = store.count_dead_letters(database, chosen)
-    return Matching(chosen, count if chosen.limit is None else min(count, chosen.limit), now)
+    return Matching(chosen, chosen.limited(count), now)
 
 
 def requeue_dead_letters(
@@ -171,18 +174,10 @@ def _walk(
     return BulkResult(matching.count, changed)
 
 
-def _checked(database: Database, selection: Selection, states: tuple[str, ...]) -> Selection:
-    check_states(selection.states, STATES)
-    if selection.job_type is not None:
-        check_job_type(selection.job_type, store.list_job_types(database))
-    return Selection(
-        ids=tuple(job_id(text) for text in selection.ids),
-        job_type=selection.job_type,
-        since=selection.since,
-        organization_id=selection.organization_id,
-        states=selection.states or states,
-        limit=selection.limit,
-    )
+def _checked(database: Database, selection: Selection) -> Selection:
+    """Check the selection; without states it means those still dead."""
+    chosen = checked(database, selection, states=STATES, read_id=job_id)
+    return replace(chosen, states=chosen.states or _DEAD)
 
 
 def _require_dead(database: Database, selection: Selection) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from reaper.jobs import HookState
 from reaper.operations.batches import BulkResult, Progress, walk
-from reaper.selection import Selection, SelectionError, check_job_type, check_states, hook_id
+from reaper.operations.checking import checked
+from reaper.selection import Selection, SelectionError, hook_id
 from reaper.store import Database
 from reaper.store import owed_hooks as store
-from reaper.store.dead_letters import list_job_types
 from reaper.store.owed_hooks import OwedHook
 
 STATES = tuple(state.value for state in HookState)
@@ -74,7 +74,7 @@ def match_retry(database: Database, selection: Selection) -> Matching:
     elif not chosen.states:
         chosen = replace(chosen, states=UNHAPPY)
     count, highest = store.count_hooks(database, chosen)
-    return Matching(chosen, count if chosen.limit is None else min(count, chosen.limit), highest)
+    return Matching(chosen, chosen.limited(count), highest)
 
 
 def retry_hooks(
@@ -102,10 +102,7 @@ def retry_hooks(
 
 
 def _checked(database: Database, selection: Selection) -> Selection:
-    check_states(selection.states, STATES)
-    if selection.job_type is not None:
-        check_job_type(selection.job_type, list_job_types(database))
-    return replace(selection, ids=tuple(hook_id(text) for text in selection.ids))
+    return checked(database, selection, states=STATES, read_id=hook_id)
 
 
 def _require_idle(database: Database, selection: Selection) -> None:
