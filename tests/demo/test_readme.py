@@ -1,7 +1,6 @@
 import json
 import re
 import signal
-import socket
 import sys
 import urllib.request
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reaper.cli import main
+from reaper.embedded.server import free_port
 from reaper.processes.commands import CELERY_COMMANDS
 from tests.demo.readme import README, quickstart
 from tests.demo.running import Command
@@ -19,12 +19,6 @@ KILLED = 128 + 9
 
 AS_INSTALLED = 'export PATH="{scripts}:$PATH"\n'
 """Stands for the page's own environment, which takes long to make."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Reader:
