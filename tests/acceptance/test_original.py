@@ -61,8 +61,7 @@ def test_notify_handlers_shutdown_interrupts_terminal_hook_fanout(processes, rin
 
     flag.touch()
     start(processes)
-    eventually(lambda: ringer.redeliver() or hook_states(connection)["completed"] == 256, 90, 0.5)
-    eventually(lambda: hook_states(connection) == {"completed": 256}, 60)
+    ringer.redeliver_until_completed(256, 90)
     assert len(effects(connection, "end")) == 256
     assert {h["crashes"] for h in hooks(connection)} == {0}
 

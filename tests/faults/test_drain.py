@@ -216,8 +216,7 @@ def test_children_die_with_a_worker_that_is_killed_and_redelivery_waits_for_due_
 
     Path(processes.directory, "go").touch()
     start(processes, **limits)
-    eventually(lambda: ringer.redeliver() or hook_states(connection)["completed"] == 8, 60, 0.2)
-    eventually(lambda: hook_states(connection) == {"completed": 8})
+    ringer.redeliver_until_completed(8)
     rows = hooks(connection)
     assert {(h["tries"], h["crashes"]) for h in rows} == {(2, 1)}
     assert len(effects(connection, "end")) == 8

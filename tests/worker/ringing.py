@@ -11,7 +11,8 @@ from reaper.publishing import Doorbell
 from reaper.reap import redeliver
 from reaper.store import Database
 from tests.harness.processes import Process, Processes
-from tests.harness.rows import fetch, insert_hook
+from tests.harness.rows import fetch, hook_states, insert_hook
+from tests.harness.waiting import eventually
 
 UNRULY = "tests.worker.handlers_unruly"
 
@@ -58,6 +59,18 @@ class Ringer:
         return redeliver(
             self.database, self.settings, self.doorbell.publish, self.doorbell.count_messages
         )
+
+    def redeliver_until_completed(self, count: int, seconds: float = 60) -> None:
+        """Redeliver again and again, as beat does, until `count` hooks are completed and none else.
+
+        Hooks come due one after the other: a single redelivery that found some proves nothing.
+        """
+
+        def completed() -> bool:
+            self.redeliver()
+            return hook_states(self.connection) == {"completed": count}
+
+        eventually(completed, seconds, 0.2)
 
     def age(self) -> None:
         """Make every running or pending hook due."""
