@@ -1,11 +1,12 @@
 """A bare Celery app with the worker settings of reaper's hooks and no ledger, for comparison.
 
-It imports nothing of reaper's, so that its memory is Celery's alone; benchmarks/throughput.py
+It imports nothing of reaper's, so that its memory is Celery's alone; tests/benchmarks/test_bare.py
 checks that the settings are still reaper's.
 """
 
 import gc
 import os
+import time
 from typing import Any
 
 from celery import Celery, signals
@@ -27,7 +28,7 @@ SETTINGS: dict[str, Any] = {
 
 TASK: dict[str, Any] = {"acks_late": True, "soft_time_limit": 10, "time_limit": 12}
 
-app = Celery("bare", broker=os.environ["REAPER_BROKER_URL"])
+app = Celery("bare", broker=os.environ["REAPER_BROKER_URL"], set_as_current=False)
 app.conf.update(
     SETTINGS,
     task_default_queue="bare",
@@ -49,3 +50,9 @@ if os.environ.get("BENCH_FREEZE"):
 @app.task(name="bare.noop", **TASK)
 def noop(number: int, try_number: int) -> None:
     """Do nothing."""
+
+
+@app.task(name="bare.tenth", **TASK)
+def tenth(number: int, try_number: int) -> None:
+    """Take 100 ms."""
+    time.sleep(0.1)

@@ -1,7 +1,9 @@
-"""P4: empty hooks end to end with the ledger, beside empty Celery tasks on the same settings."""
+"""P4: empty hooks end to end with the ledger, beside empty Celery tasks on the same settings.
+
+How both are timed is P5's too.
+"""
 
 from collections.abc import Iterator
-from typing import Any
 
 from benchmarks.broker import flush, load_app, seconds_to_empty
 from benchmarks.stand import Stand, run
@@ -26,11 +28,14 @@ RETURNING hook_id, 1, job_id, job_type
 def measure(stand: Stand) -> Iterator[Result]:
     """Drain 10 k messages that wait, with a worker of eight that has just become ready."""
     load_app(stand)
-    figures = interleaved(
-        {"reaper": lambda: _hooks(stand), "bare": lambda: _bare(stand)}, rounds=stand.rounds
-    )
     count = stand.scaled(COUNT)
-    per_second = {name: [count / s for s in seconds] for name, seconds in figures.items()}
+    per_second = interleaved(
+        {
+            "reaper": lambda: hooks_per_second(stand, "noop", count),
+            "bare": lambda: tasks_per_second(stand, "noop", count),
+        },
+        rounds=stand.rounds,
+    )
     value = ratio(per_second, "reaper", "bare")
     what = "hooks/s with the ledger / bare tasks/s"
     yield at_least("P4", what, value, 0.7, "ratio", per_second=rounded(per_second))
@@ -52,28 +57,29 @@ def ring(stand: Stand, hooks: list[HookRef]) -> None:
     doorbell.close()
 
 
-def _hooks(stand: Stand) -> float:
+def hooks_per_second(stand: Stand, job_type: str, count: int) -> float:
+    """Drain `count` hooks of a type that wait, with a worker that starts; all must complete."""
     flush(stand)
-    count = stand.scaled(COUNT)
     with stand.clone() as dsn, stand.processes(dsn) as processes:
-        ring(stand, owe(dsn, "noop", count))
+        ring(stand, owe(dsn, job_type, count))
         processes.hook_worker("-l", "WARNING", handlers="benchmarks.hook_handlers")
         seconds = seconds_to_empty(stand, "reaper:", "terminal-hooks")
         text = "SELECT count(*) FROM reaper.terminal_hooks WHERE state = 'completed'"
         done = run(dsn, text)[0][0]
     if done != count:
         raise RuntimeError(f"{done} hooks completed, not {count}")
-    return seconds
+    return count / seconds
 
 
-def _bare(stand: Stand) -> float:
+def tasks_per_second(stand: Stand, task: str, count: int) -> float:
+    """Drain `count` tasks of benchmarks/bare.py the same way."""
     from benchmarks import bare  # noqa: PLC0415 -- it reads the environment
 
     flush(stand)
     with stand.clone() as dsn, stand.processes(dsn) as processes:
         with bare.app.producer_pool.acquire(block=True) as producer:
-            for number in range(stand.scaled(COUNT)):
-                bare.noop.apply_async((number, 1), producer=producer)
-        command: list[Any] = ["-m", "celery", "-A", "benchmarks.bare", "worker", "-Q", "bare"]
-        processes.python(*command, "-n", "bare", "-l", "WARNING")
-        return seconds_to_empty(stand, "bare:", "bare")
+            for number in range(count):
+                getattr(bare, task).apply_async((number, 1), producer=producer)
+        command = "-m celery -A benchmarks.bare worker -Q bare -n bare -l WARNING"
+        processes.python(*command.split())
+        return count / seconds_to_empty(stand, "bare:", "bare")
