@@ -38,18 +38,43 @@ WITH expired AS MATERIALIZED (
         AND q.lease_expires_at >= %(scan_from)s::timestamptz
         AND q.workflow_step_id IS NULL
         AND (%(job_ids)s::uuid[] IS NULL OR q.id = ANY (%(job_ids)s::uuid[]))
-        AND NOT EXISTS (
-            SELECT
-            FROM reaper.deferred AS d
-            WHERE d.job_id = q.id::text
-                AND d.run_number = q.run_number
-                AND d.attempt = q.attempt
-                AND d.until > now()
-            OFFSET 0  -- kept a filter: as a join it would sort all expired leases for each batch
+        AND (
+            -- Nearly always none is deferred: asked once, and then not for each lease.
+            NOT (SELECT EXISTS (SELECT FROM reaper.deferred))
+            OR NOT EXISTS (
+                SELECT
+                FROM reaper.deferred AS d
+                WHERE d.job_id = q.id::text
+                    AND d.run_number = q.run_number
+                    AND d.attempt = q.attempt
+                    AND d.until > now()
+                OFFSET 0  -- by its key for each lease, however many are deferred
+            )
         )
     ORDER BY q.lease_expires_at
     LIMIT %(batch_size)s
     FOR UPDATE OF q SKIP LOCKED
+),
+
+-- First the attempts that had started, or need not have: nearly always all, so that what follows finds
+-- nothing left to look up.
+closed AS (
+    UPDATE job_attempts AS a
+    SET
+        finished_at = now(),
+        outcome = 'LEASE_EXPIRED',
+        error_code = 'job.lease_expired',
+        error_message = 'Job lease expired before completion.',
+        retry_delay_ms = CASE
+            WHEN e.attempt >= e.max_attempts THEN a.retry_delay_ms
+            ELSE %(retry_delay_ms)s
+        END
+    FROM expired AS e
+    WHERE a.job_id = e.id
+        AND a.run_number = e.run_number
+        AND a.attempt = e.attempt
+        AND (a.claim_origin <> 'WORKER_PRESTART' OR a.execution_started_persisted_at IS NOT NULL)
+    RETURNING e.*, a.execution_started_persisted_at AS marked_at
 ),
 
 -- What was really deleted decides a release: a `start` that committed between this statement's
@@ -70,23 +95,78 @@ unstarted AS (
                         AND j.execution_started_persisted_at IS NULL
                     LIMIT 1  -- looked up by its key for each lease, never the other way round
                 ) AS t
+                WHERE e.id NOT IN (SELECT c.id FROM closed AS c)
             )
         )
         AND a.execution_started_persisted_at IS NULL
     RETURNING a.job_id
 ),
 
+-- The attempt whose `start` came between is closed like the others.
+closed_late AS (
+    UPDATE job_attempts AS a
+    SET
+        finished_at = now(),
+        outcome = 'LEASE_EXPIRED',
+        error_code = 'job.lease_expired',
+        error_message = 'Job lease expired before completion.',
+        retry_delay_ms = CASE
+            WHEN e.attempt >= e.max_attempts THEN a.retry_delay_ms
+            ELSE %(retry_delay_ms)s
+        END
+    FROM expired AS e
+    WHERE a.job_id = e.id
+        AND a.run_number = e.run_number
+        AND a.attempt = e.attempt
+        AND e.id NOT IN (SELECT c.id FROM closed AS c)
+        AND e.id NOT IN (SELECT u.job_id FROM unstarted AS u)
+    RETURNING e.*, a.execution_started_persisted_at AS marked_at
+),
+
 -- No step joins two of these lists: the planner cannot know how long they are and might compare each
 -- row with each. It is always IN, which is a hash, or a table's key.
+--
+-- silent: a worker that said `running` and was never heard of again, for the events' flag. The start
+-- is the attempt's marker, else the first event that says so.
 decided AS MATERIALIZED (
     SELECT
-        e.*,
+        f.*,
         CASE
-            WHEN e.id IN (SELECT u.job_id FROM unstarted AS u) THEN 'released'
-            WHEN e.attempt >= e.max_attempts THEN 'dead_lettered'
+            WHEN f.id IN (SELECT u.job_id FROM unstarted AS u) THEN 'released'
+            WHEN f.attempt >= f.max_attempts THEN 'dead_lettered'
             ELSE 'retried'
-        END AS disposition
-    FROM expired AS e
+        END AS disposition,
+        CASE
+            WHEN f.stage <> 'running' THEN false
+            ELSE coalesce(f.last_heartbeat_at, '-infinity') <= coalesce(
+                f.marked_at,
+                (
+                    SELECT v.occurred_at
+                    FROM job_events AS v
+                    WHERE v.job_id = f.id
+                        AND v.run_number = f.run_number
+                        AND v.attempt = f.attempt
+                        AND v.event_type = 'STAGE_CHANGED'
+                        AND v.stage = 'running'
+                    ORDER BY v.id
+                    LIMIT 1
+                )
+            ) IS TRUE
+        END AS silent
+    FROM (
+        SELECT c.*
+        FROM closed AS c
+        UNION ALL
+        SELECT l.*
+        FROM closed_late AS l
+        UNION ALL
+        SELECT
+            e.*,
+            NULL
+        FROM expired AS e
+        WHERE e.id NOT IN (SELECT c.id FROM closed AS c)
+            AND e.id NOT IN (SELECT l.id FROM closed_late AS l)
+    ) AS f
 ),
 
 reaped AS (
@@ -133,130 +213,67 @@ reaped AS (
         CASE d.disposition WHEN 'dead_lettered' THEN q.checkpoint END AS checkpoint
 ),
 
-closed AS (
-    UPDATE job_attempts AS a
-    SET
-        finished_at = now(),
-        outcome = 'LEASE_EXPIRED',
-        error_code = 'job.lease_expired',
-        error_message = 'Job lease expired before completion.',
-        retry_delay_ms = CASE d.disposition
-            WHEN 'retried' THEN %(retry_delay_ms)s
-            ELSE a.retry_delay_ms
-        END
-    FROM decided AS d
-    WHERE a.job_id = d.id
-        AND a.run_number = d.run_number
-        AND a.attempt = d.attempt
-        AND d.disposition <> 'released'
-    RETURNING d.*, a.execution_started_persisted_at AS marked_at
-),
-
--- A worker that said `running` and was never heard of again, for the events' flag. The start is the
--- attempt's marker, else the first event that says so.
-flagged AS MATERIALIZED (
-    SELECT
-        f.id,
-        f.run_number,
-        f.attempt,
-        f.lease_expires_at,
-        f.disposition,
-        CASE
-            WHEN f.stage <> 'running' THEN false
-            ELSE coalesce(f.last_heartbeat_at, '-infinity') <= coalesce(
-                f.marked_at,
-                (
-                    SELECT v.occurred_at
-                    FROM job_events AS v
-                    WHERE v.job_id = f.id
-                        AND v.run_number = f.run_number
-                        AND v.attempt = f.attempt
-                        AND v.event_type = 'STAGE_CHANGED'
-                        AND v.stage = 'running'
-                    ORDER BY v.id
-                    LIMIT 1
-                )
-            ) IS TRUE
-        END AS silent
-    FROM (
-        SELECT c.*
-        FROM closed AS c
-        UNION ALL
-        SELECT
-            d.*,
-            NULL
-        FROM decided AS d
-        WHERE d.id NOT IN (SELECT c.id FROM closed AS c)
-    ) AS f
-),
-
--- What the events say: the same for all leases but for the flag, so made once, not for each row.
+-- The events of each disposition, in their order. The same for all leases but for the flag, so made
+-- once, not for each row.
 said AS MATERIALIZED (
     SELECT
-        s.silent,
-        s.about || jsonb_build_object(
-            'error_code', 'job.lease_expired',
-            'error_message', 'Job lease expired before completion.'
-        ) AS failed,
-        s.about || jsonb_build_object(
-            'retry_delay_ms', %(retry_delay_ms)s,
-            'next_run_at', now() + %(retry_delay_ms)s * interval '1 millisecond'
-        ) AS retried,
-        s.about || jsonb_build_object('error_code', 'job.lease_expired') AS dead_lettered
-    FROM (
-        SELECT
-            f.silent,
-            jsonb_build_object(
+        t.disposition,
+        f.silent,
+        t.position,
+        t.event_type::job_event_type AS event_type,
+        CASE
+            WHEN t.disposition = 'released' THEN t.details
+            ELSE t.details || jsonb_build_object(
                 'kind', 'LEASE_EXPIRED', 'started_without_renewal_heartbeat', f.silent
-            ) AS about
-        FROM (VALUES (false), (true)) AS f (silent)
-    ) AS s
+            )
+        END AS payload
+    FROM (
+        VALUES
+        (
+            'released', 1, 'REQUEUED',
+            jsonb_build_object('reason', 'LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED')
+        ),
+        (
+            'retried', 1, 'FAILED',
+            jsonb_build_object(
+                'error_code', 'job.lease_expired',
+                'error_message', 'Job lease expired before completion.'
+            )
+        ),
+        (
+            'retried', 2, 'RETRY_SCHEDULED',
+            jsonb_build_object(
+                'retry_delay_ms', %(retry_delay_ms)s,
+                'next_run_at', now() + %(retry_delay_ms)s * interval '1 millisecond'
+            )
+        ),
+        (
+            'dead_lettered', 1, 'FAILED',
+            jsonb_build_object(
+                'error_code', 'job.lease_expired',
+                'error_message', 'Job lease expired before completion.'
+            )
+        ),
+        (
+            'dead_lettered', 2, 'DEAD_LETTERED',
+            jsonb_build_object('error_code', 'job.lease_expired')
+        )
+    ) AS t (disposition, position, event_type, details)
+    CROSS JOIN (VALUES (false), (true)) AS f (silent)
 ),
 
 logged AS (
     INSERT INTO job_events (job_id, run_number, attempt, event_type, payload, occurred_at)
     SELECT
-        e.id,
-        e.run_number,
-        e.attempt,
-        e.event_type,
-        e.payload,
+        d.id,
+        d.run_number,
+        d.attempt,
+        s.event_type,
+        s.payload,
         now()
-    FROM (
-        SELECT
-            f.*,
-            1 AS position,
-            CASE f.disposition
-                WHEN 'released' THEN 'REQUEUED'::job_event_type
-                ELSE 'FAILED'::job_event_type
-            END AS event_type,
-            CASE
-                WHEN f.disposition = 'released'
-                    THEN '{"reason": "LEASE_EXPIRED_BEFORE_RUNNING_PERSISTED"}'::jsonb
-                WHEN f.silent THEN (SELECT s.failed FROM said AS s WHERE s.silent)
-                ELSE (SELECT s.failed FROM said AS s WHERE NOT s.silent)
-            END AS payload
-        FROM flagged AS f
-        UNION ALL
-        SELECT
-            f.*,
-            2,
-            CASE f.disposition
-                WHEN 'retried' THEN 'RETRY_SCHEDULED'::job_event_type
-                ELSE 'DEAD_LETTERED'::job_event_type
-            END,
-            CASE
-                WHEN f.disposition = 'retried' AND f.silent
-                    THEN (SELECT s.retried FROM said AS s WHERE s.silent)
-                WHEN f.disposition = 'retried'
-                    THEN (SELECT s.retried FROM said AS s WHERE NOT s.silent)
-                WHEN f.silent THEN (SELECT s.dead_lettered FROM said AS s WHERE s.silent)
-                ELSE (SELECT s.dead_lettered FROM said AS s WHERE NOT s.silent)
-            END
-        FROM flagged AS f
-        WHERE f.disposition <> 'released'
-    ) AS e
-    ORDER BY e.lease_expires_at, e.id, e.position
+    FROM decided AS d
+    INNER JOIN said AS s ON s.disposition = d.disposition AND s.silent = d.silent
+    ORDER BY d.lease_expires_at, d.id, s.position
 ),
 
 dead AS (
