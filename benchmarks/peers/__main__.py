@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.drain import reap
+from benchmarks.drain import reaper
 from benchmarks.stand import Stand, lease_and_abandon, run
 from benchmarks.suite import say
 from tests.harness import databases
@@ -60,9 +60,14 @@ def main() -> None:
 
 def _reaper(stand: Stand) -> Taking:
     count = stand.scaled(COUNT)
+
+    def take() -> float:
+        with reaper(dsn) as drain:
+            return _timed(drain)
+
     with stand.clone() as dsn:
         lease_and_abandon(dsn, count)
-        return _watched(dsn, count, lambda: _timed(lambda: reap(dsn)))
+        return _watched(dsn, count, take)
 
 
 def _peer(stand: Stand, python: Path, name: str) -> Taking:
@@ -86,7 +91,7 @@ def _peer(stand: Stand, python: Path, name: str) -> Taking:
         return _watched(dsn, count, take)
 
 
-def _timed(work: Callable[[], None]) -> float:
+def _timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
