@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.stand import Stand, connect, lease_and_abandon, run
+from benchmarks.stand import Stand, connect, lease_and_abandon, run, settle
 from benchmarks.suite import Result, at_least, at_most, interleaved, ratio, rounded
 from reaper.config import Settings
 from reaper.reap import run_tick
@@ -81,6 +81,7 @@ def seconds(stand: Stand, size: int, draining: Draining) -> float:
         lease_and_abandon(dsn, WARM_UP)
         drain()
         lease_and_abandon(dsn, size)
+        settle()
         began = time.perf_counter()
         drain()
         took = time.perf_counter() - began

@@ -150,6 +150,12 @@ def lease_and_abandon(dsn: str, count: int, *, exhausted_each: int = 5) -> None:
     )
 
 
+def settle() -> None:
+    """Have on the disk what was written so far: else it is written in the time of what follows."""
+    os.sync()
+    time.sleep(1)
+
+
 def wait_until(dsn: str, question: str, seconds: float = 300.0, every: float = 0.01) -> float:
     """Wait until `question` answers true; return the time of the clock then."""
     connection = connect(dsn)
