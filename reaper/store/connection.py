@@ -35,6 +35,10 @@ _PREAMBLE = (
     "SET CONSTRAINTS ALL IMMEDIATE;"
 )
 
+_BY_INDEX = frozenset({"reap_batch"})
+"""Statements that look many rows up by their keys in tables that grow. The planner takes that for
+dearer than it is: it would rather read a whole table of attempts for each batch of leases."""
+
 Row = tuple[Any, ...]
 
 
@@ -101,7 +105,7 @@ class Database:
             StoreError: PostgreSQL refused it or cannot be reached.
             SchemaError: a table, column or type is missing.
         """
-        text = _PREAMBLE + sql.load(name)
+        text = _PREAMBLE + planner_settings(name) + sql.load(name)
         timeout_ms = statement_timeout_ms or self._statement_timeout_ms
         values = {**limits(timeout_ms), **(parameters or {})}
         try:
@@ -214,7 +218,7 @@ class Transaction:
         Raises:
             StoreError: PostgreSQL refused it.
         """
-        return self.run(sql.load(name), parameters)
+        return self.run(planner_settings(name) + sql.load(name), parameters)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -260,6 +264,11 @@ class _Borrowed(Database):
 
     def close(self) -> None:
         """Leave the caller's connection alone."""
+
+
+def planner_settings(name: str) -> str:
+    """Return what statement `name` asks of the planner; sent in front of it."""
+    return "SET LOCAL enable_seqscan = off;" if name in _BY_INDEX else ""
 
 
 def limits(statement_timeout_ms: int) -> dict[str, int]:

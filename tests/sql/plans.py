@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reaper import sql
+from reaper.store.connection import planner_settings
 
 
 class Recorder:
@@ -60,7 +61,7 @@ def explain(connection: Any, sent: tuple[str, dict[str, Any]], *, analyze: bool 
     name, parameters = sent
     options = "ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON" if analyze else "FORMAT JSON"
     with connection.cursor() as cursor:
-        cursor.execute("BEGIN")
+        cursor.execute("BEGIN;" + planner_settings(name))
         cursor.execute(f"EXPLAIN ({options}) {sql.load(name)}", parameters)
         answer = cursor.fetchone()[0]
         cursor.execute("ROLLBACK")

@@ -184,6 +184,20 @@ def test_statements_stay_on_their_indexes_beside_a_million_leases(connect):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("batch_size", [500, 2_000, 10_000])
+def test_large_batch_looks_attempts_up_by_their_key_where_reading_them_all_seems_cheap(
+    connect, batch_size
+):
+    connection = connect()
+    rows.insert_leased(connection, 20_000)
+    rows.fetch(connection, "ANALYZE")
+    sent = plans.recorded(
+        lambda s: reaping.reap_batch(s, batch_size=batch_size, retry_delay_ms=1), "reap_batch"
+    )
+    scans = plans.explain(connection, sent).scans("job_attempts")
+    assert "Seq Scan" not in {kind for kind, _ in scans}
+
+
 FINISHED = """
 INSERT INTO job_queue (job_type, payload, status, attempt, max_attempts, finished_at)
 SELECT 'demo', '{{}}', (ARRAY['SUCCEEDED', 'DEAD_LETTERED'])[1 + n % 2]::job_status, 1, 1, now()
