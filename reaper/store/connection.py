@@ -218,7 +218,8 @@ class Transaction:
         Raises:
             StoreError: PostgreSQL refused it.
         """
-        return self.run(planner_settings(name) + sql.load(name), parameters)
+        text = planner_settings(name) + sql.load(name)
+        return self.run(text, parameters)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
