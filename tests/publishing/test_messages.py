@@ -99,7 +99,8 @@ def test_other_transports_use_the_ordinary_publish_path(tmp_path, transport):
     assert bell.count_messages() == len(HOOKS)
     with app.connection_for_read() as connection:
         got = connection.SimpleQueue("terminal-hooks").get(timeout=5)
-        assert got.payload[0] == [1, 1]
+        # kombu's files keep no order within a millisecond
+        assert got.payload[0] in [[hook.hook_id, hook.try_number] for hook in HOOKS]
         got.ack()
     bell.close()
 
