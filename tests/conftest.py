@@ -1,6 +1,7 @@
 """Fixtures: servers for the whole run of one test process, a fresh database for each test."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,4 @@ def processes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Proces
     )
     yield started
     started.end()
+    sys.stdout.write(started.last_words)  # shown where the test failed

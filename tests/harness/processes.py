@@ -172,5 +172,10 @@ class Processes:
             process.end()
 
     @property
+    def last_words(self) -> str:
+        """What each process said last."""
+        return "\n".join(f"{' '.join(p.command)}\n{p.log[-4000:]}" for p in self._started)
+
+    @property
     def _n(self) -> int:
         return len(self._started)
