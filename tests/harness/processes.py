@@ -174,7 +174,7 @@ class Processes:
     @property
     def last_words(self) -> str:
         """What each process said last."""
-        return "\n".join(f"{' '.join(p.command)}\n{p.log[-4000:]}" for p in self._started)
+        return "\n".join(f"{' '.join(p.command)}\n{p.log[-40_000:]}" for p in self._started)
 
     @property
     def _n(self) -> int:
