@@ -74,6 +74,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         **_verified_tls(settings.broker_url.get_secret_value()),
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
+        "broker_channel_error_retry": True,
         "broker_transport_options": {
             "global_keyprefix": "reaper:",
             "visibility_timeout": max(60, ceil(window) + _BROKER_SECONDS),
@@ -101,6 +102,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
             "interval_step": 0.2,
             "interval_max": 0.5,
         },
+        "worker_consumer": "reaper.worker.consumer:LastingConsumer",
         "worker_concurrency": settings.hook_concurrency,
         "worker_prefetch_multiplier": 1,
         "worker_cancel_long_running_tasks_on_connection_loss": False,

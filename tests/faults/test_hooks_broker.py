@@ -3,8 +3,10 @@
 import signal
 import time
 
+import pytest
 import redis
 
+from reaper.embedded import EmbeddedValkey
 from tests.faults.test_hooks_lost import FAST, all_completed, make_due, scaled
 from tests.harness.rows import effects, fetch, hook_states, insert_leased
 from tests.harness.waiting import eventually
@@ -80,9 +82,75 @@ def test_everything_works_again_without_a_restart_when_the_broker_restarted_five
     assert len(effects(connection, "ok")) == 100
 
 
-def _be_away(valkey, seconds: float, meanwhile) -> None:
-    """Kill the broker and start it again after `seconds`."""
-    valkey._end(signal.SIGKILL)
+def _drop_connections(valkey) -> None:
+    with redis.Redis.from_url(valkey.url) as client:
+        for kind in ("normal", "pubsub"):
+            client.client_kill_filter(_type=kind, skipme=True)
+
+
+def _be_full(valkey) -> None:
+    """Answer every write with an error, as a server does that may not evict."""
+    with redis.Redis.from_url(valkey.url) as client:
+        client.config_set("maxmemory", "1")
+        time.sleep(scaled(40))  # the length of the trouble is the case
+        client.config_set("maxmemory", "0")
+
+
+def _be_a_replica(valkey) -> None:
+    """Answer every write with an error, as a primary does that was demoted."""
+    with redis.Redis.from_url(valkey.url) as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        time.sleep(scaled(40))  # the length of the trouble is the case
+        client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+def _die(valkey) -> None:
+    _be_away(valkey, scaled(20), lambda: None)
+
+
+@pytest.mark.parametrize("trouble", [_die, _drop_connections, _be_full, _be_a_replica])
+def test_no_process_ends_and_no_hook_runs_twice_when_the_broker_fails_while_hooks_run(
+    processes, connect, own_valkey, trouble
+):
+    """Case 33: four of eight slots are taken for long, the others take message after message."""
+    connection = connect()
+    here = processes.at(broker_url=own_valkey.url)
+    started = [here.beat(**FAST), here.reap_worker(**FAST).ready(), here.hook_worker().ready()]
+    insert_leased(connection, 4, job_type="slow", payload='{"seconds": 5}')
+    eventually(lambda: len(effects(connection, "begin")) == 4)
+    insert_leased(connection, 300, job_type="ok")
+    eventually(lambda: effects(connection, "ok"))
+    trouble(own_valkey)
+    insert_leased(connection, 10, job_type="ok")
+    eventually(lambda: make_due(connection) or all_completed(connection, 314), 90, every=0.5)
+    assert all(process.is_running for process in started)
+    assert [len(effects(connection, what)) for what in ("begin", "end", "ok")] == [4, 4, 310]
+
+
+@pytest.mark.parametrize("running", [1, 8])
+def test_running_hooks_are_acknowledged_and_the_worker_goes_on_when_the_broker_was_away(
+    processes, connect, running
+):
+    """Case 33: a broker that kept its data delivers none of them again."""
+    connection = connect()
+    with EmbeddedValkey() as valkey, redis.Redis.from_url(valkey.url) as client:
+        here = processes.at(broker_url=valkey.url)
+        worker = here.hook_worker().ready()
+        insert_leased(connection, running, job_type="slow", payload='{"seconds": 5}')
+        assert here.reaper("reap").wait(60) == 0
+        eventually(lambda: len(effects(connection, "begin")) == running)
+        _be_away(valkey, scaled(20), lambda: None, by=signal.SIGTERM)
+        assert client.hlen("reaper:unacked") == running
+        eventually(lambda: client.hlen("reaper:unacked") == 0)
+        insert_leased(connection, 1, job_type="ok")
+        assert here.reaper("reap").wait(60) == 0
+        eventually(lambda: all_completed(connection, running + 1), 30)
+        assert worker.is_running
+
+
+def _be_away(valkey, seconds: float, meanwhile, by: signal.Signals = signal.SIGKILL) -> None:
+    """End the broker and start it again after `seconds`."""
+    valkey._end(by)
     meanwhile()
     time.sleep(seconds)  # the length of the outage is the case
     valkey.start()
