@@ -79,12 +79,13 @@ class EmbeddedValkey(EmbeddedServer):
         self._launch([str(_wheel_valkey()), *options])
 
     def _is_ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether it is this process that answers, and not another one on its port."""
+        """Whether it is this process that answers, and not another one, with its data loaded."""
         try:
-            said = _ask(self._port, "INFO server")
+            said = _ask(self._port, "INFO")
         except OSError:
             return False
-        return f"process_id:{process.pid}\r\n".encode() in said
+        signs = (f"process_id:{process.pid}", "loading:0")
+        return all(f"\r\n{sign}\r\n".encode() in said for sign in signs)
 
 
 def _wheel_valkey() -> Path:

@@ -90,6 +90,13 @@ def test_valkey_keeps_its_address_and_forgets_or_keeps_as_told():
             assert client.get("kept") is None
 
 
+def test_valkey_has_its_data_loaded_when_a_restart_returns():
+    with EmbeddedValkey() as server, redis.Redis.from_url(server.url, retry=None) as client:
+        client.eval("for i = 1, 500000 do redis.call('SET', i, i) end", 0)  # takes a while to load
+        server.restart()
+        assert client.get("500000") == b"500000"
+
+
 def test_valkey_does_not_answer_while_it_is_paused(own_valkey):
     own_valkey.pause()
     with redis.Redis.from_url(own_valkey.url, socket_timeout=0.3, retry=None) as client:
