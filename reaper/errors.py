@@ -37,6 +37,11 @@ class StoreError(ReaperError):
         """Whether a row's own contents caused it: data (22), constraint (23) or trigger (P0)."""
         return self.sqlstate is not None and self.sqlstate[:2] in {"22", "23", "P0"}
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it ran into its time limit (57014) or waited too long for a lock (55P03)."""
+        return self.sqlstate in {"57014", "55P03"}
+
 
 class SchemaError(StoreError):
     """The schema `reaper` or the job tables are missing, foreign or of another version."""

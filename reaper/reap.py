@@ -27,6 +27,10 @@ ISOLATION_SECONDS = 5.0
 """An isolation commits what it has after this: its locks and its healthy rows wait no longer, and
 what it found stays found. Long enough for some five hundred poison rows."""
 
+STUCK_DELAY_MS = 60_000
+"""A lease that is stuck by itself is tried again after this at the earliest: each try may cost a
+tick three statements' limits (45 s), and others are taken back at full speed in between."""
+
 BATCH_SIZE_MAX = 10_000
 """Leases in one statement. Keep in sync with Settings (tests/reap/test_results.py compares)."""
 
@@ -44,7 +48,8 @@ def run_tick(
 
     1. Begin, unless another tick began within half the interval: then do nothing.
     2. Reap batch after batch, each its own transaction, until one comes back short or the budget
-       is spent; set poison rows aside.
+       is spent; set poison rows aside. A batch that is stuck, because a row's trigger waits for a
+       lock or all of them are slow, is undone, and the tick goes on row by row with a budget anew.
     3. Ring for each batch's dead letters once it is committed. The first failure ends the ringing
        for this tick, never the reaping; what was not sent is due at once.
     4. Record the counts, and up to which expiry every lease was looked at: where looking at all has
@@ -145,23 +150,27 @@ def _drain(
         The counts, the expiry before which every lease was looked at, and the seconds until the
         first lease was met.
     """
+    idle = reaping.find_expired(database, scan_from=scan_from)
+    if idle:
+        return _add(ReapResult(), idle, 0), idle.scanned_to or scan_from, idle.seconds
     deadline = time.monotonic() + settings.tick_budget_seconds
-    total = ReapResult()
+    size = settings.claim_batch_size
+    total, seconds = ReapResult(), 0.0
     ringing = True
-    batch = reaping.find_expired(database, scan_from=scan_from)
-    batch = batch or _reap_batch(database, settings, scan_from)
-    seconds = batch.seconds
     while True:
+        batch, went = _reap_what_goes(database, settings, size, scan_from)
+        if went < size:
+            size, deadline = went, time.monotonic() + settings.tick_budget_seconds
         if batch.terminal:
             hooks = [record.hook for record in batch.terminal]
             ringing = ringing and publish(hooks)
             if not ringing:
                 ledger.mark_unsent(database, hooks)
+        seconds = seconds if total.batches else batch.seconds
         total = _add(total, batch, len(batch.terminal) if ringing else 0)
         scan_from = batch.scanned_to or scan_from
         if batch.drained or time.monotonic() > deadline:
             return total, scan_from, seconds
-        batch = _reap_batch(database, settings, scan_from)
 
 
 def _add(total: ReapResult, batch: BatchResult, published: int) -> ReapResult:
@@ -184,21 +193,43 @@ def _add(total: ReapResult, batch: BatchResult, published: int) -> ReapResult:
     )
 
 
-def _reap_batch(database: Database, settings: Settings, scan_from: str) -> BatchResult:
+def _reap_what_goes(
+    database: Database, settings: Settings, batch_size: int, scan_from: str
+) -> tuple[BatchResult, int]:
+    """Reap a batch, or one row where the batch is stuck; return the size to go on with, too."""
+    try:
+        return _reap_batch(database, settings, batch_size, scan_from), batch_size
+    except StoreError as error:
+        if batch_size == 1 or not error.is_stuck:
+            raise
+        telemetry.batch_stuck(error, batch_size=batch_size)
+    return _reap_batch(database, settings, 1, scan_from), 1
+
+
+def _reap_batch(
+    database: Database, settings: Settings, batch_size: int, scan_from: str
+) -> BatchResult:
     try:
         return reaping.reap_batch(
             database,
-            batch_size=settings.claim_batch_size,
+            batch_size=batch_size,
             retry_delay_ms=settings.retry_delay_ms,
             scan_from=scan_from,
         )
     except StoreError as error:
-        if not error.is_poison:
+        if not _is_by_rows(error, batch_size):
             raise
-    return _isolate(database, settings, scan_from)
+    return _isolate(database, settings, batch_size, scan_from)
 
 
-def _isolate(database: Database, settings: Settings, scan_from: str) -> BatchResult:
+def _is_by_rows(error: StoreError, rows: int) -> bool:
+    """Whether rows among these are to blame; being stuck is, where one row is by itself."""
+    return error.is_poison or (rows == 1 and error.is_stuck)
+
+
+def _isolate(
+    database: Database, settings: Settings, batch_size: int, scan_from: str
+) -> BatchResult:
     """Reap a batch that holds poison: halves under savepoints until the bad rows stand alone.
 
     One transaction, so that the healthy rows and the list of the bad ones commit together. After
@@ -207,9 +238,7 @@ def _isolate(database: Database, settings: Settings, scan_from: str) -> BatchRes
     deadline = time.monotonic() + ISOLATION_SECONDS
     parts: list[BatchResult] = []
     with database.transaction() as transaction:
-        picked = reaping.pick_expired(
-            transaction, batch_size=settings.claim_batch_size, scan_from=scan_from
-        )
+        picked = reaping.pick_expired(transaction, batch_size=batch_size, scan_from=scan_from)
         waiting = [picked] if picked else []
         while waiting and (not parts or time.monotonic() < deadline):
             rows = waiting.pop()
@@ -225,7 +254,7 @@ def _isolate(database: Database, settings: Settings, scan_from: str) -> BatchRes
     reached = waiting[-1][0] if waiting else picked[-1] if picked else None
     return replace(
         result,
-        drained=not waiting and len(picked) < settings.claim_batch_size,
+        drained=not waiting and len(picked) < batch_size,
         scanned_to=reached[3] if reached else None,
     )
 
@@ -245,10 +274,12 @@ def _reap_part(
                 job_ids=[row[0] for row in rows],
             )
     except StoreError as error:
-        if not error.is_poison:
+        if not _is_by_rows(error, len(rows)):
             raise
         if len(rows) > 1:
             return None
+        if error.is_stuck:
+            delay = max(delay, STUCK_DELAY_MS)
         job_id, run_number, attempt, _, job_type = rows[0]
         state = error.sqlstate or ""
         bad = DeferredRow(job_id, run_number, attempt, state, error.constraint, job_type)

@@ -17,6 +17,7 @@ from reaper.celery import (
     REAP_TASK,
     REDELIVER_TASK,
     app,
+    reap_limit_seconds,
     settings,
 )
 from reaper.errors import StoreError
@@ -27,9 +28,6 @@ from reaper.publishing import Doorbell
 from reaper.registry import registry
 from reaper.store import Database
 from reaper.worker import handler_limits, hook_signals, process
-
-REAP_LIMIT_SECONDS = settings.tick_budget_seconds + 30
-"""A tick's budget, one statement that began just before its end (15 s), and one publish (5 s)."""
 
 PRUNE_SECONDS = 5.0
 """How long one pruning may keep the reap worker from its ticks; it goes on behind them."""
@@ -45,7 +43,7 @@ class HookFailed(Exception):  # noqa: N818 -- what Flower shows
 
 _TICK: dict[str, Any] = {
     "queue": REAP_QUEUE,
-    "time_limit": REAP_LIMIT_SECONDS,
+    "time_limit": reap_limit_seconds(settings),
     "throws": (ReapFailed,),
     "acks_late": False,
 }

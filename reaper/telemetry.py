@@ -85,6 +85,17 @@ def row_deferred(row: DeferredRow) -> None:
     )
 
 
+def batch_stuck(error: Exception, *, batch_size: int) -> None:
+    """Log a batch that was undone because it took too long; its tick goes on row by row."""
+    _emit(
+        logging.WARNING,
+        "batch_stuck",
+        batch_size=batch_size,
+        error=str(error),
+        cure="lower REAPER_CLAIM_BATCH_SIZE if the tables' triggers are slow",
+    )
+
+
 def publish_failed(kind: str, count: int) -> None:
     """Log that doorbells were not sent, or perhaps not; redelivery rings for them."""
     _emit(logging.WARNING, "publish_failed", error=kind, hooks=count)

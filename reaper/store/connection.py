@@ -122,15 +122,13 @@ class Database:
             raise self._refused(error) from None
 
     @contextmanager
-    def transaction(
-        self, *, statement_timeout_ms: int = STATEMENT_TIMEOUT_MS
-    ) -> Iterator["Transaction"]:
+    def transaction(self, *, statement_timeout_ms: int | None = None) -> Iterator["Transaction"]:
         """Several statements in one transaction: committed at the end, rolled back on an error.
 
         Raises:
             StoreError: PostgreSQL refused a statement or cannot be reached; nothing is kept.
         """
-        transaction = self._begin(limits(statement_timeout_ms))
+        transaction = self._begin(limits(statement_timeout_ms or self._statement_timeout_ms))
         try:
             yield transaction
             transaction.run("COMMIT")
