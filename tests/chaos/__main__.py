@@ -59,6 +59,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing is left running
     with tempfile.TemporaryDirectory(prefix="chaos-") as directory:
         report = _run(Path(directory), options.seconds, options.seed)
+    for words in report.pop("last words"):
+        print(words, file=sys.stderr)  # noqa: T201
     broken = {name: count for name, count in report["must be 0"].items() if count}
     print(json.dumps(report, indent=2) if options.json else _page(report))  # noqa: T201
     if broken:
@@ -72,7 +74,7 @@ def _run(directory: Path, seconds: float, seed: int) -> dict[str, Any]:
     settings = {"max_connections": "100", "full_page_writes": "off"}
     with (
         EmbeddedPostgres(settings=settings) as postgres,
-        EmbeddedValkey(persistence=False) as valkey,
+        EmbeddedValkey() as valkey,
     ):
         _prepare(postgres.dsn)
         processes = Processes(directory, postgres.dsn, valkey.url)
@@ -87,6 +89,7 @@ def _run(directory: Path, seconds: float, seed: int) -> dict[str, Any]:
                 "seed": seed,
                 "seconds": seconds,
                 "settled after seconds": round(took, 1),
+                "last words": [member.last_words for member in crew.gave_up],
             }
         finally:
             processes.end()
@@ -135,6 +138,7 @@ def _report(
         return {
             "must be 0": proof.answers(connection, known, locks)
             | {
+                "processes that gave up by themselves": len(crew.gave_up),
                 "lease holders that broke down": sum(load.is_broken for load in loads),
                 "runs in which nothing died": int(not disorder.kills or len(known) < MANY),
             },

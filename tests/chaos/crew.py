@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from tests.harness.processes import Process, Processes
+from tests.harness.processes import READY, Process, Processes
 
 FAST = {
     "interval_seconds": 0.5,
@@ -19,6 +19,9 @@ FAST = {
 """Small batches and short limits, for many arrows in little time. A hundred crashes: no hook may
 end as "worker lost" here, so that each must reach an outcome of its own."""
 
+UP = {"beat": "Sending due task", "reap": READY, "hooks": READY}
+"""What each logs once it works. Before, it may refuse to start: a server may just be away."""
+
 
 class Crew:
     """Two reap workers, two hook workers and a beat, as a supervisor keeps them."""
@@ -30,6 +33,8 @@ class Crew:
         self._env = FAST | env
         self._posts = ["beat", "reap", "reap", "hooks", "hooks"]
         self._members: list[Process | None] = [None] * len(self._posts)
+        self._struck: set[Process] = set()
+        self.gave_up: list[Process] = []
 
     def watch(self, seconds: float) -> None:
         """Start whoever is missing, for `seconds`."""
@@ -37,7 +42,10 @@ class Crew:
         while True:
             for index, kind in enumerate(self._posts):
                 member = self._members[index]
-                if member is None or not member.is_running:
+                if member is None:
+                    self._members[index] = self._start(kind)
+                elif not member.is_running:
+                    self._look_back(kind, member)
                     self._members[index] = self._start(kind)
             left = deadline - time.monotonic()
             if left <= 0:
@@ -50,6 +58,7 @@ class Crew:
         if member is None:
             return False
         member.children()
+        self._struck.add(member)
         member.signal(signal_number)
         return True
 
@@ -60,12 +69,16 @@ class Crew:
 
     def end(self) -> None:
         """Stop all, warm."""
-        for member in self._members:
-            if member is not None and member.is_running:
-                member.terminate()
-        for member in self._members:
-            if member is not None:
-                member.wait(30)
+        there = [member for member in self._members if member is not None and member.is_running]
+        for member in there:
+            member.terminate()
+        for member in there:
+            member.wait(30)
+
+    def _look_back(self, kind: str, member: Process) -> None:
+        """Keep a process that had worked and ended though nobody had struck it."""
+        if member not in self._struck and UP[kind] in member.log:
+            self.gave_up.append(member)
 
     def _pick(self, kind: str) -> Process | None:
         there = [

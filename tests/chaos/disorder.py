@@ -4,13 +4,14 @@ import os
 import random
 import signal
 from collections import Counter
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 import psycopg2
 
 from reaper.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos.crew import Crew
+from tests.harness.brokers import demoted, drop_connections, full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,11 @@ class Disorder:
             (1, "reap worker stopped (SIGTERM)", lambda: self._terminate("reap")),
             (3, "Redis flushed", self._flush),
             (2, "Redis paused for seconds", self._pause),
-            (2, "Redis restarted empty", self._restart_valkey),
+            (2, "Redis restarted empty", lambda: self._restart_valkey(keep_data=False)),
+            (2, "Redis restarted, its data kept", lambda: self._restart_valkey(keep_data=True)),
+            (2, "Redis connections dropped", self._drop_connections),
+            (1, "Redis full for seconds", lambda: self._refuse_writes(full)),
+            (1, "Redis demoted for seconds", lambda: self._refuse_writes(demoted)),
             (3, "PostgreSQL connections terminated", self._terminate_backends),
             (1, "PostgreSQL restarted (immediate)", lambda: self._restart("immediate")),
             (1, "PostgreSQL restarted (fast)", lambda: self._restart("fast")),
@@ -78,13 +83,27 @@ class Disorder:
     def _pause(self) -> bool:
         self._valkey.pause()
         try:
-            self._crew.watch(1 + self.random.random() * 4)
+            self._watch_for_seconds()
         finally:
             self._valkey.resume()
         return True
 
-    def _restart_valkey(self) -> bool:
-        self._valkey.restart(keep_data=False)
+    def _watch_for_seconds(self) -> None:
+        self._crew.watch(1 + self.random.random() * 4)
+
+    def _restart_valkey(self, *, keep_data: bool) -> bool:
+        self._valkey.restart(keep_data=keep_data)
+        return True
+
+    def _drop_connections(self) -> bool:
+        drop_connections(self._valkey)
+        return True
+
+    def _refuse_writes(
+        self, refusing: "Callable[[EmbeddedValkey], AbstractContextManager[None]]"
+    ) -> bool:
+        with refusing(self._valkey):
+            self._watch_for_seconds()
         return True
 
     def _terminate_backends(self) -> bool:

@@ -8,6 +8,7 @@ import redis
 
 from reaper.embedded import EmbeddedValkey
 from tests.faults.test_hooks_lost import FAST, all_completed, make_due, scaled
+from tests.harness.brokers import demoted, drop_connections, full
 from tests.harness.rows import effects, fetch, hook_states, insert_leased
 from tests.harness.waiting import eventually
 from tests.publishing.test_gives_up import PROMISED_SECONDS, SLACK_SECONDS, doorbell
@@ -82,33 +83,21 @@ def test_everything_works_again_without_a_restart_when_the_broker_restarted_five
     assert len(effects(connection, "ok")) == 100
 
 
-def _drop_connections(valkey) -> None:
-    with redis.Redis.from_url(valkey.url) as client:
-        for kind in ("normal", "pubsub"):
-            client.client_kill_filter(_type=kind, skipme=True)
-
-
 def _be_full(valkey) -> None:
-    """Answer every write with an error, as a server does that may not evict."""
-    with redis.Redis.from_url(valkey.url) as client:
-        client.config_set("maxmemory", "1")
+    with full(valkey):
         time.sleep(scaled(40))  # the length of the trouble is the case
-        client.config_set("maxmemory", "0")
 
 
-def _be_a_replica(valkey) -> None:
-    """Answer every write with an error, as a primary does that was demoted."""
-    with redis.Redis.from_url(valkey.url) as client:
-        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+def _be_demoted(valkey) -> None:
+    with demoted(valkey):
         time.sleep(scaled(40))  # the length of the trouble is the case
-        client.execute_command("REPLICAOF", "NO", "ONE")
 
 
 def _die(valkey) -> None:
     _be_away(valkey, scaled(20), lambda: None)
 
 
-@pytest.mark.parametrize("trouble", [_die, _drop_connections, _be_full, _be_a_replica])
+@pytest.mark.parametrize("trouble", [_die, drop_connections, _be_full, _be_demoted])
 def test_no_process_ends_and_no_hook_runs_twice_when_the_broker_fails_while_hooks_run(
     processes, connect, own_valkey, trouble
 ):

@@ -48,6 +48,11 @@ class Process:
         return self.log_path.read_text("utf-8", "replace")
 
     @property
+    def last_words(self) -> str:
+        """Its command and the end of its log."""
+        return f"{' '.join(self.command)}\n{self.log[-40_000:]}"
+
+    @property
     def is_running(self) -> bool:
         return self.popen.poll() is None
 
@@ -174,7 +179,7 @@ class Processes:
     @property
     def last_words(self) -> str:
         """What each process said last."""
-        return "\n".join(f"{' '.join(p.command)}\n{p.log[-40_000:]}" for p in self._started)
+        return "\n".join(process.last_words for process in self._started)
 
     @property
     def _n(self) -> int:
