@@ -49,10 +49,10 @@ _BROKER_SECONDS = 30
 def reap_limit_seconds(settings: Settings) -> float:
     """When a reap is killed.
 
-    Its budget, a statement begun just before its end that gets stuck (15 s), the budget anew, a row
-    that is stuck and is tried by itself (twice 15 s), one publish (5 s).
+    Its budget, a batch begun just before its end that is stuck (15 s) as is its first row (twice
+    15 s), the budget anew, one more such row just before its end (twice 15 s), one publish (5 s).
     """
-    return 2 * settings.tick_budget_seconds + 50
+    return 2 * settings.tick_budget_seconds + 80
 
 
 def configuration(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
